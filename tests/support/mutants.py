@@ -88,13 +88,8 @@ class Mutant:
     @property
     def lines(self) -> range:
         """The lines from the beginning of the changed statement to the end of the change."""
-        last = self.line + self.before.count("\n")
-        statements = (
-            node.lineno
-            for node in ast.walk(ast.parse((SOURCE / "holdfast" / self.path).read_text("utf-8")))
-            if isinstance(node, ast.stmt) and node.lineno <= self.line and last <= (node.end_lineno or 0)
-        )
-        return range(max(statements, default=self.line), last + 1)
+        statements = (node.lineno for node in self._around())
+        return range(max(statements, default=self.line), self._last + 1)
 
     @property
     def id(self) -> str:
@@ -104,7 +99,23 @@ class Mutant:
     @property
     def key(self) -> str:
         """The change without its line, which moves."""
-        return f"{self.path} | {_one_line(self.before)} | {_one_line(self.after)}"
+        functions = [node for node in self._around() if isinstance(node, ast.FunctionDef)]
+        function = max(functions, key=lambda node: node.lineno).name if functions else ""
+        return f"{self.path} | {function} | {_one_line(self.before)} | {_one_line(self.after)}"
+
+    @property
+    def _last(self) -> int:
+        return self.line + self.before.count("\n")
+
+    def _around(self) -> Iterator[ast.stmt]:
+        """Yield the statements that contain the change."""
+        for node in ast.walk(ast.parse((SOURCE / "holdfast" / self.path).read_text("utf-8"))):
+            if (
+                isinstance(node, ast.stmt)
+                and node.lineno <= self.line
+                and self._last <= (node.end_lineno or 0)
+            ):
+                yield node
 
 
 # What becomes of a mutant. The first two are killed.

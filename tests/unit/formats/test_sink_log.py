@@ -98,6 +98,14 @@ def test_a_damaged_entry_is_named_with_its_line(tmp_path: Path, line: str) -> No
     assert caught.value.where == f"{file}, line 3"
 
 
+@pytest.mark.parametrize("address", ["file://[t/a", "file:///t/\ud800"])
+def test_what_is_no_address_of_a_file_is_damage(tmp_path: Path, address: str) -> None:
+    write(tmp_path, "0", entry(address))
+    with pytest.raises(Corrupt) as caught:
+        committed_files(tmp_path)
+    assert (caught.value.found, caught.value.expected) == (repr(address), "a file address")
+
+
 def test_an_empty_log_file_and_one_of_noise(tmp_path: Path) -> None:
     file = write(tmp_path, "0")
     for content in (b"", b"\xff\xfe\x00", b"junk\n"):

@@ -113,6 +113,25 @@ def test_every_compression_that_rocksdb_reads_here_is_read(tmp_path: Path, compr
     assert packed == (compression != "none")
 
 
+def test_an_index_that_stores_differences_of_sizes_is_read(tmp_path: Path) -> None:
+    """Spark's index has a full entry per block; with a longer interval RocksDB stores differences."""
+    rows = [(b"k%05d" % number, b"%04d" % number * (number % 50)) for number in range(2000)]
+    options = Options(raw_mode=True)
+    blocks = BlockBasedOptions()
+    blocks.set_format_version(5)
+    blocks.set_index_block_restart_interval(8)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(DBCompressionType.none())
+    database = Rdict(str(tmp_path / "db"), options)
+    for key, value in rows:
+        database[key] = value
+    database.flush()
+    database.close()
+    (data,) = files(tmp_path / "db")
+    check_sst(lambda start, size: data[start : start + size], len(data), "x")
+    assert list(sst_entries(data, "x")) == rows
+
+
 def test_a_block_of_bzip2_that_unpacks_to_more_than_it_says_is_damaged() -> None:
     with pytest.raises(ValueError, match="5 bytes in a block of 4"):
         block_of(3, b"\x04" + bz2.compress(b"12345"))

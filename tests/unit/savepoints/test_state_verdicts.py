@@ -23,6 +23,7 @@ from holdfast.savepoints.verdicts import (
     fits,
     text_of,
     with_changes,
+    with_names,
     with_trial,
 )
 
@@ -232,3 +233,15 @@ def test_the_verdict_on_all_is_the_worst(found: list[Verdict], expected: tuple[s
     report = UpgradeReport("job.py", "sp", None, 3, states, (), Try(ran=True, accepted=True), None)
     assert (report.verdict, report.exit_code) == expected
     assert json.loads(json.dumps(report.as_dict()))["states"][0]["size_bytes"] == 2
+
+
+@pytest.mark.parametrize(("others", "kind"), [((), "keyed state"), (("visits",), "")])
+def test_an_operator_of_holdfast_has_its_own_name(others: tuple[str, ...], kind: str) -> None:
+    states = ("total", "default")
+    found = with_names(
+        [StateVerdict("visits", state, Verdict.MAP, "why") for state in states], [], [], others
+    )
+    assert [(each.display_name, each.operator_kind, each.state_name) for each in found] == [
+        ("visits", kind, "total"),
+        ("visits", kind, "visits"),
+    ]
