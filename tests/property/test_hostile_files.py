@@ -33,7 +33,7 @@ from holdfast.formats.text import PARTITIONS, ZIP_ENTRIES
 from holdfast.layout import FileKind
 
 
-@pytest.mark.parametrize("name", one_in(4, FORMATS))
+@pytest.mark.parametrize("name", one_in(4, list(FORMATS)))
 def test_a_strangers_file_is_read_or_refused(name: str) -> None:
     format_ = FORMATS[name]()
     assert format_.files
