@@ -133,7 +133,7 @@ def test_a_file_that_is_missing_is_reported_as_by_one_process(tmp_path: Path) ->
     for path in (place / "state" / "0").rglob("*.delta"):
         path.unlink()
 
-    def error_of(compare: Callable[..., object], *words: object) -> dict[str, object]:
+    def error_of(compare: Callable[..., object], *words: object) -> Mapping[str, object]:
         with pytest.raises(HoldfastError) as caught:
             compare(*words, located(place), located(place))
         return caught.value.as_dict()
