@@ -130,6 +130,8 @@ def test_a_whole_runtime_is_wrapped_so_that_workers_import_the_installed_pyspark
     again = java.find_java({"JAVA_HOME": str(wrapper)})
     assert again.real == home.resolve()
     assert java.java_home_for_spark(again, tmp_path / "state", pyspark) == wrapper
+    # The JVM of a master that starts executors keeps SPARK_HOME, also in a child of a session on one machine.
+    assert java.java_home_for_spark(again, tmp_path / "state") == found.real
 
 
 def test_java_25_is_wrapped_without_its_vector_module(tmp_path: Path) -> None:
