@@ -151,8 +151,8 @@ def java_home_for_spark(java: JavaRuntime, state_home: Path, own_pyspark: Path |
     """
     without_vector = java.lacks_vector_module or java.caches_linked_classes
     if not without_vector and own_pyspark is None:
-        # A JAVA_HOME inherited from a session on one machine is a wrapper, which takes SPARK_HOME from the JVM; a
-        # master that starts executors needs it.
+        # A JAVA_HOME inherited from a session on one machine is a wrapper, which takes SPARK_HOME from the
+        # JVM; a master that starts executors needs it.
         return java.home if java.real == java.home.resolve() else java.real
     text = _LAUNCHER.format(
         keep=_WITHOUT_VECTOR if without_vector else "false",
