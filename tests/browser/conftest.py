@@ -27,9 +27,10 @@ _PATIENCE_S = 120.0
 _CONF = small_session()
 
 
-@pytest.fixture(scope="session")
+# Until it is closed, an event loop runs in this thread, and no later test can start one of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The one browser."""
+    """The browser of a file's tests."""
     chromium = str(require("chromium"))
     from playwright.sync_api import sync_playwright
 
