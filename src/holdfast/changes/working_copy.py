@@ -30,7 +30,6 @@ from holdfast.layout import (
     SourceLogFile,
     SparkChecksumFile,
     StoreFile,
-    StoreId,
 )
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.savepoints.access import ChangeSource
@@ -166,20 +165,18 @@ def _snapshots(checkpoint: Storage, batch_id: int) -> frozenset[str]:
     """Return the paths of the snapshots that are the whole state of a batch."""
     paths = set()
     for operator in operator_states(checkpoint, batch_id):
-        for partition in range(operator.partitions):
-            for name in operator.store_names:
-                store = StoreId(operator.operator_id, partition, name)
-                chain = operator.chain(checkpoint, store)
-                if len(chain) != 1 or not chain[0].kind.whole or chain[0].version != batch_id + 1:
-                    raise Internal(
-                        "a maintenance batch has not written the whole state of a store",
-                        code="HF-E9014",
-                        where=full(checkpoint.uri, store.folder),
-                        found=", ".join(file.name for file in chain) or "no file",
-                        expected=f"a snapshot of version {batch_id + 1}",
-                        hint="please report this; the source is unchanged",
-                    )
-                paths.add(chain[0].render())
+        for store in operator.stores():
+            chain = operator.chain(checkpoint, store)
+            if len(chain) != 1 or not chain[0].kind.whole or chain[0].version != batch_id + 1:
+                raise Internal(
+                    "a maintenance batch has not written the whole state of a store",
+                    code="HF-E9014",
+                    where=full(checkpoint.uri, store.folder),
+                    found=", ".join(file.name for file in chain) or "no file",
+                    expected=f"a snapshot of version {batch_id + 1}",
+                    hint="please report this; the source is unchanged",
+                )
+            paths.add(chain[0].render())
     return frozenset(paths)
 
 

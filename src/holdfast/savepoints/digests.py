@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -275,7 +275,6 @@ class _Pass:
         self._tasks = tasks
         self._view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
         self._files = _stores(manifest)
-        self._operators: dict[int, OperatorStates] | None = None
         self.stores_read = 0
         self.bytes_read = 0
 
@@ -285,13 +284,8 @@ class _Pass:
         for file in self._manifest.files:
             if file.path not in in_stores and not _is_checksum(file.path):
                 self._require(file)
-        operators = operator_states(self._view, self._manifest.batch_id)
-        wanted = [
-            (operator, StoreId(operator.operator_id, partition, name))
-            for operator in operators
-            for partition in range(operator.partitions)
-            for name in operator.store_names
-        ]
+        operators = list(self.operators.values())
+        wanted = [(operator, store) for operator in operators for store in operator.stores()]
         prints = _fingerprints(self._manifest, [store for _, store in wanted])
         sums = _sums_by_files(earlier, set(prints.values()))
         if self._tasks is not None:
@@ -323,12 +317,11 @@ class _Pass:
             stores=tuple(stores),
         )
 
-    def operator(self, operator_id: int) -> OperatorStates:
-        """Return an operator of the savepoint by its number."""
-        if self._operators is None:
-            operators = operator_states(self._view, self._manifest.batch_id)
-            self._operators = {operator.operator_id: operator for operator in operators}
-        return self._operators[operator_id]
+    @cached_property
+    def operators(self) -> dict[int, OperatorStates]:
+        """The operators of the savepoint by number."""
+        operators = operator_states(self._view, self._manifest.batch_id)
+        return {operator.operator_id: operator for operator in operators}
 
     def _read_in(self, tasks: Tasks, prints: Mapping[StoreId, str]) -> dict[str, tuple[FamilySum, ...]]:
         """Read stores in tasks, and return the sums by the fingerprint of the store."""
@@ -371,7 +364,7 @@ def sums_in_task(savepoint: SharedSavepoint, store: StoreId) -> tuple[tuple[Fami
     """Return the sums of the rows of a store, and the bytes of the files that were read, on any machine."""
     one = _pass_over(savepoint)
     before = one.bytes_read
-    return one.read(one.operator(store.operator_id), store), one.bytes_read - before
+    return one.read(one.operators[store.operator_id], store), one.bytes_read - before
 
 
 @lru_cache(maxsize=1)

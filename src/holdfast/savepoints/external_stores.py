@@ -142,12 +142,7 @@ def write_stores(
     operators = operator_states(view, batch_id)
     for operator in operators:
         refuse_unfit(operator, external)
-    stores = [
-        (operator, StoreId(operator.operator_id, partition, name))
-        for operator in operators
-        for partition in range(operator.partitions)
-        for name in operator.store_names
-    ]
+    stores = [(operator, store) for operator in operators for store in operator.stores()]
     for done, (operator, store) in enumerate(stores):
         if tell is not None:
             tell(done, len(stores), _WRITING)

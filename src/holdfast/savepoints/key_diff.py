@@ -547,6 +547,8 @@ class _Side:
 
 # The hashes of the keys to be shown, by kind of difference.
 KeySamples = dict[str, list[bytes]]
+# The number of keys of each kind of difference, and the smallest hashes of these keys.
+ChangeCounts = Mapping[str, tuple[int, list[bytes]]]
 
 
 def _compared(
@@ -554,27 +556,59 @@ def _compared(
 ) -> tuple[StateDifference, KeySamples]:
     one = first.states.get(name) or _Digests(Path())
     other = second.states.get(name) or _Digests(Path())
+    buckets = ((one.bucket(number), other.bucket(number)) for number in range(_BUCKETS))
+    return merge_changes(
+        name,
+        (one.rows, other.rows),
+        (one.size_bytes, other.size_bytes),
+        (count_changes(*bucket, samples) for bucket in buckets),
+        samples,
+    )
+
+
+def merge_changes(
+    name: StateName,
+    rows: Sequence[int],
+    size_bytes: Sequence[int],
+    parts: Iterable[ChangeCounts],
+    samples: int,
+) -> tuple[StateDifference, KeySamples]:
+    """Return the difference of one state without samples, and the hashes of the keys to show.
+
+    Args:
+        name: The state.
+        rows: The number of rows of each side.
+        size_bytes: The bytes of each side.
+        parts: The changes of disjoint sets of keys, ascending by the hash of the key.
+        samples: Number of keys to show for each kind of difference.
+    """
     counts = {"added": 0, "removed": 0, "changed": 0}
     wanted: KeySamples = {change: [] for change in counts}
-    for number in range(_BUCKETS):
-        for change, keys in find_changes(one.bucket(number), other.bucket(number)).items():
-            counts[change] += len(keys)
-            room = samples - len(wanted[change])
-            wanted[change] += sorted(keys)[: max(room, 0)]
+    for part in parts:
+        for change, (keys, smallest) in part.items():
+            counts[change] += keys
+            wanted[change] += smallest[: samples - len(wanted[change])]
     difference = StateDifference(
         name,
-        one.rows,
-        other.rows,
+        rows[0],
+        rows[1],
         counts["added"],
         counts["removed"],
         counts["changed"],
-        one.size_bytes,
-        other.size_bytes,
+        size_bytes[0],
+        size_bytes[1],
     )
     return difference, wanted
 
 
-def find_changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
+def count_changes(
+    one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]], samples: int
+) -> ChangeCounts:
+    """Return the number of differing keys by type of change, and so many of the smallest hashes."""
+    return {change: (len(keys), sorted(keys)[:samples]) for change, keys in _changes(one, other).items()}
+
+
+def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
     """Return the differing keys by type of change."""
     here, there = dict(one), dict(other)
     if len(here) != len(one) or len(there) != len(other):
@@ -636,7 +670,7 @@ def keys_of_side(side: int, wanted: Mapping[StateName, KeySamples]) -> dict[Stat
 
 
 def sample(chunk: RowChunk, left: dict[StateName, set[bytes]]) -> Iterator[tuple[bytes, KeyedRow]]:
-    """Yield the rows of a chunk whose keys have these hashes, and remove the hashes."""
+    """Yield the rows of a chunk with these key hashes; each hash found is removed."""
     keys = left.get(chunk.name)
     if keys:
         for at, key in enumerate(chunk.hashes()):

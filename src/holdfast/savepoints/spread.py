@@ -60,7 +60,7 @@ class Tasks(Protocol):
             The results in the order of the items, and the fold of each group.
 
         Raises:
-            HoldfastError: The error of the first item whose function raised one.
+            As `run`.
         """
 
 
@@ -218,12 +218,7 @@ def contents_on(
         Unavailable: An executor does not see the catalog.
     """
     operators = operator_states(view, batch_id)
-    stores = [
-        StoreId(operator.operator_id, partition, name)
-        for operator in operators
-        for partition in range(operator.partitions)
-        for name in operator.store_names
-    ]
+    stores = [store for operator in operators for store in operator.stores()]
     sums: dict[StateName, ContentSum] = {}
     for parts in tasks.run(partial(sums_of_store, savepoint), stores, tell, "reading state"):
         for name, rows, total, size_bytes in parts:

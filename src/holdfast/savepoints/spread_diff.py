@@ -18,15 +18,16 @@ from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import bare_rows
 from holdfast.checkpoints.state.states import OperatorStates, StateName, operator_states
 from holdfast.savepoints.key_diff import (
+    ChangeCounts,
     KeyedRow,
     KeySamples,
     RowChunk,
-    StateDifference,
     StatesDifference,
     Stepped,
     alike,
-    find_changes,
+    count_changes,
     keys_of_side,
+    merge_changes,
     operator_chunks,
     read_hashes,
     sample,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-CHANGES: Final = ("added", "removed", "changed")
 # The group of a row is given by the first 16 bits of its hash.
 _GROUP_BITS: Final = 16
 
@@ -49,8 +49,6 @@ _GROUP_BITS: Final = 16
 _Sides = Mapping[int, SharedState]
 # Hashes of rows of one state on one side, as bytes.
 _Hashes = tuple[StateName, int, bytes]
-# The number of keys of each kind of change, and the smallest hashes of these keys.
-_Changes = dict[str, tuple[int, list[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ def compare_in_tasks(
 
     Cost: as `compare_states`, divided by the number of tasks that run at once; the rows that differ, or all
     rows of operators that the sides encode differently, are exchanged between the tasks at 32 bytes each. If
-    samples are wanted and rows differ, both sides are read again.
+    samples are wanted, the operators whose rows differ are read again.
 
     Raises:
         As `compare_states`; and
@@ -101,18 +99,18 @@ def compare_in_tasks(
     }
     both = {number for number in one if number in other and alike(one[number], other[number])}
     parts = [Part(number, at, (0, 1)) for number in sorted(both) for at in range(one[number].partitions)]
-    alone = [
+    parts += [
         Part(number, at, (side,))
         for side, of_side in enumerate(operators)
         for number, operator in sorted(of_side.items())
         for at in range(operator.partitions)
         if number not in both
     ]
-    groups = _group_count(len(parts) + len(alone))
+    groups = _group_count(len(parts))
     counts, changes = tasks.exchange(
         partial(hash_part, shared, groups),
         partial(fold_group, samples),
-        [*parts, *alone],
+        parts,
         groups,
         tell,
         "reading state",
@@ -124,9 +122,14 @@ def compare_in_tasks(
             for side in (0, 1):
                 total.rows[side] += count.rows[side]
                 total.size_bytes[side] += count.size_bytes[side]
-    found = {name: _merged(name, rows[name], changes, samples) for name in sorted(rows)}
+    found = {
+        name: merge_changes(
+            name, total.rows, total.size_bytes, (of_group.get(name, {}) for of_group in changes), samples
+        )
+        for name, total in sorted(rows.items())
+    }
     wanted = {name: keys for name, (_, keys) in found.items() if any(keys.values())}
-    shown = _sample_rows(tasks, shared, wanted, [*parts, *alone], tell) if wanted else {}
+    shown = _sample_rows(tasks, shared, wanted, parts, tell) if wanted else {}
     return StatesDifference(
         first.name,
         second.name,
@@ -175,7 +178,7 @@ def hash_part(
     }
 
 
-def fold_group(samples: int, parts: Iterable[list[_Hashes]]) -> dict[StateName, _Changes]:
+def fold_group(samples: int, parts: Iterable[list[_Hashes]]) -> dict[StateName, ChangeCounts]:
     """Return the changes of each state in one group.
 
     Args:
@@ -187,11 +190,8 @@ def fold_group(samples: int, parts: Iterable[list[_Hashes]]) -> dict[StateName, 
         for name, side, records in part:
             states[name][side].append(records)
     return {
-        name: {
-            change: (len(keys), sorted(keys)[:samples])
-            for change, keys in find_changes(*(read_hashes(b"".join(side)) for side in sides)).items()
-        }
-        for name, sides in states.items()
+        name: count_changes(read_hashes(b"".join(one)), read_hashes(b"".join(other)), samples)
+        for name, (one, other) in states.items()
     }
 
 
@@ -207,7 +207,7 @@ def sample_part(
 
 
 def _group_count(parts: int) -> int:
-    """Return a power of two of at least the number of parts, so that a group is no larger than a part."""
+    """Return the smallest power of two that is not below the number of parts, at most 65,536."""
     return 1 << min(max(parts - 1, 0).bit_length(), _GROUP_BITS)
 
 
@@ -239,29 +239,6 @@ def _by_group(records: NDArray[np.uint8], groups: int) -> Iterator[tuple[int, by
         yield number, rows.tobytes()
 
 
-def _merged(
-    name: StateName, count: PartCount, changes: Iterable[Mapping[StateName, _Changes]], samples: int
-) -> tuple[StateDifference, KeySamples]:
-    """Return the difference of one state without samples, and the hashes of the keys to show."""
-    totals = dict.fromkeys(CHANGES, 0)
-    wanted: KeySamples = {change: [] for change in CHANGES}
-    for of_group in changes:  # ascending by hash
-        for change, (keys, smallest) in of_group.get(name, {}).items():
-            totals[change] += keys
-            wanted[change] += smallest[: samples - len(wanted[change])]
-    difference = StateDifference(
-        name,
-        first_rows=count.rows[0],
-        second_rows=count.rows[1],
-        added=totals["added"],
-        removed=totals["removed"],
-        changed=totals["changed"],
-        first_bytes=count.size_bytes[0],
-        second_bytes=count.size_bytes[1],
-    )
-    return difference, wanted
-
-
 def _sample_rows(
     tasks: Tasks,
     shared: _Sides,
@@ -270,8 +247,14 @@ def _sample_rows(
     tell: ProgressCallback | None,
 ) -> dict[tuple[int, StateName, bytes], KeyedRow]:
     """Return the rows to show by side, state and hash of the key."""
+    operators = {name.operator_id for name in wanted}
     read = sorted(
-        (Part(part.operator_id, part.partition, (side,)) for part in parts for side in part.sides),
+        (
+            Part(part.operator_id, part.partition, (side,))
+            for part in parts
+            if part.operator_id in operators
+            for side in part.sides
+        ),
         key=lambda part: (part.sides, part.operator_id, part.partition),
     )
     shown: dict[tuple[int, StateName, bytes], KeyedRow] = {}

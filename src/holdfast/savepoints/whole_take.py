@@ -181,12 +181,7 @@ class _Whole:
     def written(self, tell: ProgressCallback | None) -> FileChanges:
         """Write each store that has names of blobs, and the notes with their locations."""
         operators = [each for each in operator_states(self._view, self._batch_id) if is_keyed(each)]
-        stores = [
-            (operator, StoreId(operator.operator_id, partition, name))
-            for operator in operators
-            for partition in range(operator.partitions)
-            for name in operator.store_names
-        ]
+        stores = [(operator, store) for operator in operators for store in operator.stores()]
         for operator, store in followed(stores, tell, "reading blobs"):
             sums: Sums = {}
             changes = self._changes(operator, store, sums)

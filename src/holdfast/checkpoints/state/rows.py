@@ -60,12 +60,7 @@ def state_chunks(
         for operator in operator_states(storage, batch_id)
         if operator_id is None or operator.operator_id == operator_id
     ]
-    stores = [
-        (operator, StoreId(operator.operator_id, number, name))
-        for operator in operators
-        for number in (range(operator.partitions) if partition is None else (partition,))
-        for name in operator.store_names
-    ]
+    stores = [(operator, store) for operator in operators for store in operator.stores(partition)]
     total, done = len(stores), 0
     for operator, store in stores:
         if tell is not None:

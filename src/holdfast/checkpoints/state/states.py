@@ -338,6 +338,11 @@ class OperatorStates:
         offsets = self.logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
+    def stores(self, partition: int | None = None) -> list[StoreId]:
+        """Return the stores partition by partition, or those of one partition."""
+        partitions = range(self.partitions) if partition is None else (partition,)
+        return [StoreId(self.operator_id, number, name) for number in partitions for name in self.store_names]
+
     def folder(self, storage: Storage, store: StoreId) -> StoreFolder:
         """Return the folder of a store, with a new listing."""
         unique_id = partial(self.logs.unique_id, store, self.store_names.index(store.name))
