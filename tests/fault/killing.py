@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from grid import WHOLE
 from keyed_runs import clocks
-from running_job import BatchLogs, Ended, freeze, running, until, working_in
+from process_table import working_in
+from running_job import BatchLogs, Ended, freeze, running, until
 
 # Tests of kills are run with a standby driver too where there is time for it.
 STANDBY = pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from command import PROGRAM
 from grid import WHOLE
-from running_job import until, working_in
+from process_table import working_in
+from running_job import until
 from small_session import small_session
 from totals_shop import CONVERTS, FAILS, KEEPS, OLD, POISON, REFUSED, Feeding, Shop, shop_in
 

@@ -15,16 +15,8 @@ from typing import Any
 
 import pytest
 from command import Holdfast
-from running_job import (
-    JOBS,
-    BatchLogs,
-    RunningJob,
-    commit_held_up,
-    running,
-    transaction_open,
-    until,
-    working_in,
-)
+from process_table import working_in
+from running_job import JOBS, BatchLogs, RunningJob, commit_held_up, running, transaction_open, until
 from small_day import BATCHES, Row, SmallDay, found_in_ledger, order_one_more
 
 from holdfast.stream.sinks.ledger import ledger

@@ -11,7 +11,8 @@ from broadcast_programs import Event, events_and_rules, expected, read_in
 from grid import WHOLE
 from keyed_runs import START, write_batch
 from killing import STANDBY, Killer, killed_and_stopped
-from running_job import JOBS, BatchLogs, until, working_in
+from process_table import working_in
+from running_job import JOBS, BatchLogs, until
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]

@@ -13,7 +13,8 @@ import pytest
 from grid import WHOLE
 from keyed_runs import START, write_batch
 from killing import Killer
-from running_job import JOBS, running, until, working_in
+from process_table import working_in
+from running_job import JOBS, running, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 

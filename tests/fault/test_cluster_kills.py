@@ -22,7 +22,8 @@ from broadcast_programs import events_and_rules, read_in
 from broadcast_programs import expected as expected_alerts
 from command import Holdfast
 from keyed_runs import START, batches_read, clocks, write_batch
-from running_job import JOBS, PATIENCE_S, BatchLogs, RunningJob, in_group, running, until
+from process_table import in_group
+from running_job import JOBS, PATIENCE_S, BatchLogs, RunningJob, running, until
 from small_day import BATCHES, TOTALS, SmallDay, found_in_files, found_in_ledger
 from split_programs import batches
 from split_programs import expected as expected_baskets

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from cassandra_server import CassandraServer
+from process_table import working_in
 from redis_server import RedisServer
-from running_job import JOBS, BatchLogs, commit_held_up, running, transaction_open, until, working_in
+from running_job import JOBS, BatchLogs, commit_held_up, running, transaction_open, until
 from small_day import BATCHES, TOTALS, SmallDay, found_in_ledger
 from state_clients import state_jars
 from tcp_proxy import CountingProxy

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from delta_rows import batches, rows
-from running_job import JOBS, BatchLogs, kill_at, running, working_in
+from process_table import working_in
+from running_job import JOBS, BatchLogs, kill_at, running
 from small_day import BATCHES, FILES, SmallDay
 
 from holdfast.engine.session.jars import has_build

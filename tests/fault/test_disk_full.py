@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_job import JOBS, BatchLogs, running, until, working_in
+from process_table import working_in
+from running_job import JOBS, BatchLogs, running, until
 from small_day import SmallDay, found_in_files
 from small_disk import fill, small_disk
 

@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from running_job import running, working_in
+from process_table import working_in
+from running_job import running
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 

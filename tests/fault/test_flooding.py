@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from grid import WHOLE
+from process_table import runs
 from running_job import JOBS, BatchLogs, RunningJob, running, until
 
 pytestmark = pytest.mark.fault
@@ -117,7 +118,7 @@ def test_a_job_commits_on_while_its_server_is_flooded(tmp_path: Path) -> None:
         os.kill(job.pid, signal.SIGTERM)
         ended = job.ended()
         assert (ended.code, ended.kinds.count("starting"), ended.kinds.count("registry")) == (0, 1, 0)
-        until(lambda: not alive(first), "the server is gone")
+        until(lambda: not runs(first), "the server is gone")
 
 
 def test_a_server_ends_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
@@ -127,13 +128,6 @@ def test_a_server_ends_with_a_supervisor_that_was_killed(tmp_path: Path) -> None
         server = server_of(job)
         assert server is not None
         job.kill()
-        until(lambda: not alive(server), "the server is gone")
+        until(lambda: not runs(server), "the server is gone")
         # Its socket is gone with both; somebody else may have the port by now.
         until(lambda: health(url) != 200, "nobody answers there")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

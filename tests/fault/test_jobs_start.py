@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running_job import JOBS, processes, until
+from process_table import processes
+from running_job import JOBS, until
 from small_day import SmallDay, found_in_files
 from small_session import small_session
 

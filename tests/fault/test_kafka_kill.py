@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from command import answer_of
 from kafka_broker import connector
-from running_job import PATIENCE_S, BatchLogs, kill_at, running, until, working_in
+from process_table import working_in
+from running_job import PATIENCE_S, BatchLogs, kill_at, running, until
 
 if TYPE_CHECKING:
     from kafka_broker import Broker

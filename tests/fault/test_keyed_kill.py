@@ -15,8 +15,9 @@ from grid import WHOLE
 from keyed_programs import Model
 from keyed_runs import START, clocks, expected, program, write_batch
 from killing import Killer
+from process_table import working_in
 from redis_server import RedisServer
-from running_job import JOBS, running, until, working_in
+from running_job import JOBS, running, until
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from grid import WHOLE
+from process_table import in_group, working_in
 from running_job import (
     CONF,
     JOBS,
@@ -21,12 +22,10 @@ from running_job import (
     RunningJob,
     commit_held_up,
     freeze,
-    in_group,
     kill_at,
     running,
     transaction_open,
     until,
-    working_in,
 )
 from small_day import (
     BATCHES,

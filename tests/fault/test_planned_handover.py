@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from keyed_runs import clocks
-from running_job import JOBS, BatchLogs, in_group, running, until, working_in
+from process_table import in_group, working_in
+from running_job import JOBS, BatchLogs, running, until
 from test_keyed_kill import Feed, check
 from test_supervisor import Case
 

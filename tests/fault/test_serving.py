@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from command import Holdfast
-from running_job import processes, until
+from process_table import processes
+from running_job import until
 from scripted_job import serving
 from self_signed import self_signed
 from served import Served

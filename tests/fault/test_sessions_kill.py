@@ -12,7 +12,8 @@ import timely_programs
 from grid import WHOLE
 from keyed_runs import EPOCH, START, write_batch
 from killing import STANDBY, Killer, killed_and_stopped
-from running_job import JOBS, until, working_in
+from process_table import working_in
+from running_job import JOBS, until
 from small_day import found_in_files
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]

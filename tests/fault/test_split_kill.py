@@ -11,7 +11,8 @@ import pytest
 from grid import WHOLE
 from keyed_runs import START, batches_read, write_batch
 from killing import STANDBY, Killer, killed_and_stopped
-from running_job import JOBS, until, working_in
+from process_table import working_in
+from running_job import JOBS, until
 from small_day import found_in_files
 from split_programs import batches, expected
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from grid import WHOLE
-from running_job import in_group
+from process_table import in_group
 from test_keyed_kill import killed_and_checked
 from test_supervisor import Case
 

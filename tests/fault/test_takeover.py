@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from grid import WHOLE
-from running_job import JOBS, RunningJob, freeze, in_group, running, until
+from process_table import in_group
+from running_job import JOBS, RunningJob, freeze, running, until
 from small_day import SmallDay, found_in_files
 from tcp_proxy import TcpProxy
 from zookeeper_server import Server

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from process_table import runs
 from running_job import until
 from s3_gateway import Gateway
 from tcp_proxy import TcpProxy
@@ -73,14 +74,6 @@ class Machine(TellingProcess):
         self.process.kill()
         self.process.wait()
         self.close_pipe()
-
-
-def runs(pid: int) -> bool:
-    """Whether the process runs; one whose parent was killed may stay as a zombie until somebody reaps it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import running_job
 from command import Holdfast
-from running_job import JOBS, BatchLogs, in_group, running, until
+from process_table import in_group
+from running_job import JOBS, BatchLogs, running, until
 from small_day import BATCHES, TOTALS, SmallDay, found_in_ledger
 from standalone_cluster import python_without_us, small_executors
 from yarn_cluster import DRIVER, EXECUTOR, YarnCluster, yarn_conf

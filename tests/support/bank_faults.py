@@ -22,7 +22,8 @@ from bank_audit import Books, audit_state, newest_commit
 from bank_run import QUERIES, BankRun
 from damages import DAMAGES
 from killing import forked
-from running_job import freeze, in_group, until
+from process_table import in_group
+from running_job import freeze, until
 from small_disk import fill
 
 import holdfast as hf

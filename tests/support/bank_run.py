@@ -18,7 +18,8 @@ from bank_audit import Town, files_read, newest_commit
 from bank_auditor import Auditor, EventLog
 from command import PROGRAM
 from loopback import free_ports
-from running_job import JOBS, RunningJob, in_group, working_in
+from process_table import in_group, working_in
+from running_job import JOBS, RunningJob
 
 QUERIES: Final = ("accounts", "volume")
 # The number of files that the feeder keeps ahead of the slower query.

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from command import PROGRAM
-from running_job import until, working_in
+from process_table import working_in
+from running_job import until
 from small_session import small_session
 
 import holdfast as hf

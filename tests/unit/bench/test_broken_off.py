@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from process_table import in_group
 
 from holdfast_bench.measure import at_its_end, so_far, time_commands
 
@@ -53,16 +53,6 @@ def test_the_verb_says_that_it_was_broken_off(number: int, tmp_path: Path) -> No
     assert "interrupted" in words
     assert "Traceback" not in words
     deadline = time.monotonic() + 60
-    while group_lives(process.pid):
+    while in_group(process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def group_lives(group: int) -> bool:
-    """Whether a process of the group runs; one that was killed stays as a zombie where nobody reaps it."""
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            state, _parent, its_group = each.read_text().rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state != "Z":
-                return True
-    return False
