@@ -426,13 +426,14 @@ class Observing:
     def _look(self) -> None:
         if self._watcher is None or self._over:
             return
-        if time.monotonic() >= self._files_due and not self._ending:
+        ending = self._ending  # before the registry is read: the end must be judged by what it has at the end
+        if time.monotonic() >= self._files_due and not ending:
             self._look_at_files(self._watcher)
         now = self._clock()
         facts = facts_of(
             self._registry, self._job, saved=self._catalog is not None, drills_ms=self._drills_ms
         )
-        if self._ending:
+        if ending:
             self._over = True
             events = self._watcher.end(facts, now)
         else:

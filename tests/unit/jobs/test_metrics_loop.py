@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.config.alert_settings import Alerts
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.jobs import reports
+from holdfast.jobs import metrics_loop, reports
+from holdfast.jobs.background import BackgroundWorker
 from holdfast.jobs.metrics_loop import AlertDelivery, Observing, facts_of, newest_drills, recoveries
 from holdfast.jobs.recovery import PHASES, RecoveryTimes
 from holdfast.jobs.registry.registry import Attempt, JobRecord, Registry, job_id
@@ -345,6 +346,33 @@ def test_a_job_that_ends_has_told_what_was_wrong_and_that_it_is_over(shop: Home,
         "firing",
         "cleared",
     ]
+
+
+def test_a_job_that_fails_while_it_is_looked_at_is_reported_as_failed(
+    shop: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.start()
+    read, closing = threading.Event(), threading.Event()
+
+    class Slow(Registry):
+        def savepoints(self, job: str) -> list[SavepointNote]:
+            read.set()  # the state of the job has been read by now
+            assert closing.wait(30)
+            return super().savepoints(job)
+
+    class Closing(BackgroundWorker):
+        def close(self, timeout_s: float) -> None:
+            closing.set()
+            super().close(timeout_s)
+
+    monkeypatch.setattr(metrics_loop, "BackgroundWorker", Closing)
+    shop.registry = Slow(shop.home.registry)
+    observing = shop.observing(Alerts())
+    observing.started({"visits": "file:/nothing/there"})
+    assert read.wait(30)
+    shop.registry.set_state("shop", JobState.FAILED, shop.tick(), "it failed")
+    observing.close()
+    assert [each.rule for each in reports.alerts(shop.home)] == ["job_failed"]
 
 
 def test_observing_that_cannot_begin_is_told_and_hurts_nobody(shop: Home) -> None:

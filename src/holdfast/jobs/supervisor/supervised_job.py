@@ -629,12 +629,12 @@ class SupervisedJob:
         self.training.close()
         remove_scratch(self.scratch)
         self.close_sidecar()
+        self.notes.settle(self.requests.pause)
         if self.sidecar is not None:
-            self.sidecar.close_observing()  # what stood wrong is over
+            self.sidecar.close_observing()  # what stood wrong is over, and the registry has how the job ended
             with suppress(HoldfastError):
                 self.tell_of_sidecar()
             self.sidecar = None
-        self.notes.settle(self.requests.pause)
         self.leadership.close()
 
     def _may_work_beside(self) -> bool:
