@@ -61,8 +61,15 @@ class Emulator:
             "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
             "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
             "fs.gs.storage.root.url": self.endpoint,
-            "fs.gs.auth.type": "UNAUTHENTICATED",
+            "fs.gs.auth.service.account.enable": "false",
+            "fs.gs.auth.null.enable": "true",
             "fs.gs.project.id": "holdfast",
+            # Hadoop 3.5 has defaults such as 64m, which this connector cannot parse.
+            "fs.gs.block.size": str(64 << 20),
+            "fs.gs.outputstream.buffer.size": str(8 << 20),
+            "fs.gs.inputstream.inplace.seek.limit": str(8 << 20),
+            "fs.gs.inputstream.min.range.request.size": str(2 << 20),
+            "fs.gs.rewrite.max.chunk.size": str(512 << 20),
         }
         jars = ",".join(str(jar) for jar in sorted((SERVICES / "gcs-connector").glob("*.jar")))
         return {**{f"spark.hadoop.{key}": value for key, value in settings.items()}, "spark.jars": jars}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command import Holdfast
+from tasks_here import as_executors
 
 from golden import golden_files, golden_on_disk, without_checksums
 from holdfast import checkpoints, savepoints
@@ -91,6 +92,20 @@ def test_state_elsewhere_gets_other_partitions(place: str) -> None:
     wider = savepoints.rescale(source, source.replace("checkpoint", "wider"), partitions=5, stopped=True)
     assert contents(open_storage(wider.checkpoint)) == before
     assert {each.partitions for each in checkpoints.read(wider.checkpoint).operators} == {5}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_state_elsewhere_is_moved_in_tasks(place: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = made(place, name)
+    before = contents(open_storage(source))
+    with as_executors(monkeypatch) as tasks:
+        wider = savepoints.rescale(
+            source, source.replace("checkpoint", "wider"), partitions=5, stopped=True, master="its"
+        )
+    assert tasks.notes == ["reading state", "writing state", "reading state"]
+    assert contents(open_storage(wider.checkpoint)) == before
+    assert checkpoints.verify(wider.checkpoint).problems == ()
+    assert [path for path in files(f"{place}/jobs") if path.startswith(".holdfast-")] == []
 
 
 def test_damage_elsewhere_is_named_and_nothing_is_made(place: str) -> None:

@@ -49,18 +49,37 @@ def test_digests_and_differences_are_the_same(spark: SparkSession, tmp_path: Pat
     assert hf.savepoints.diff(one, other, master="local[2]").as_dict() == expected
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_state_is_moved_as_by_one_process(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    place = golden_on_disk(name, tmp_path / "checkpoint")
+    saved = hf.savepoints.take(place, tmp_path / "catalog").uri
+    expected = hf.savepoints.rescale(saved, tmp_path / "alone", partitions=5)
+    rescaled = hf.savepoints.rescale(saved, tmp_path / "spread", partitions=5, master="local[2]")
+    assert rescaled.states == expected.states
+    assert hf.checkpoints.verify(tmp_path / "spread").problems == ()
+    assert hf.savepoints.diff(tmp_path / "alone", tmp_path / "spread").same
+    migrated = hf.migrate(saved, tmp_path / "three", partitions=3, master="local[2]")
+    assert migrated.after == expected.states
+    changed = hf.change(saved).partitions(4, master="local[2]").to(tmp_path / "changed")
+    assert changed.reports[0].report.after == expected.states
+    assert [path.name for path in tmp_path.glob(".holdfast-*")] == []
+
+
 # The first task to reach the end of a part kills the executor that it runs on, with what that has written.
 KILLS = """
 import os, signal, sys
+from contextlib import nullcontext
 from pathlib import Path
+import holdfast as hf
 from holdfast import savepoints
+from holdfast.changes import working_copy
 from holdfast.engine.executors import Executors
 from holdfast.savepoints import digests
 from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.key_diff import compare_states
 from holdfast.savepoints.spread_diff import compare_in_tasks
 
-first, second, pending, folder, master = sys.argv[1:]
+first, second, third, pending, folder, master = sys.argv[1:]
 
 def fatal(work, mark):
     def kills_once(item):
@@ -79,6 +98,9 @@ def fatal(work, mark):
 class Killed:
     def __init__(self, tasks):
         self.tasks, self.jobs = tasks, 0
+    @property
+    def slots(self):
+        return 4
     def mark(self):
         self.jobs += 1
         return f"{folder}/killed-{self.jobs}"
@@ -92,7 +114,11 @@ with Executors("kills", master) as executors:
     tasks = Killed(executors)
     assert compare_in_tasks(tasks, *sides) == compare_states(*sides)
     digests.digest(*StateAddress.resolve(pending).open_savepoint(), tasks=tasks)
-assert tasks.jobs == 3
+    assert tasks.jobs == 3
+    working_copy.executors = lambda name, master: nullcontext(tasks)
+    for source, target in ((second, "wider-second"), (third, "wider-third")):
+        hf.savepoints.rescale(source, f"{folder}/{target}", partitions=4, master=master, stopped=True)
+assert tasks.jobs == 9
 """
 
 
@@ -100,7 +126,9 @@ assert tasks.jobs == 3
 def test_a_killed_executor_changes_nothing(tmp_path: Path) -> None:
     place = golden_on_disk("4.2/join-format2", tmp_path / "checkpoint")
     pending = hf.savepoints.take(place, tmp_path / "catalog", digest=False).uri
-    words = [sys.executable, "-c", KILLS, f"{place}@9", str(place), pending, str(tmp_path), MASTER]
+    third = golden_on_disk("4.2/session-rocksdb", tmp_path / "third")
+    sides = [f"{place}@9", str(place), str(third)]
+    words = [sys.executable, "-c", KILLS, *sides, pending, str(tmp_path), MASTER]
     done = subprocess.run(
         words,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -110,7 +138,11 @@ def test_a_killed_executor_changes_nothing(tmp_path: Path) -> None:
         timeout=500,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(list(tmp_path.glob("killed-*"))) == 3
+    assert len(list(tmp_path.glob("killed-*"))) == 9
+    for source, rescaled in ((place, tmp_path / "wider-second"), (third, tmp_path / "wider-third")):
+        assert hf.checkpoints.verify(rescaled).problems == ()
+        assert hf.savepoints.diff(source, rescaled).same
+    assert [path.name for path in tmp_path.glob(".holdfast-*")] == []
     assert hf.savepoints.verify(pending, deep=True).content == "compared"
 
 

@@ -15,7 +15,7 @@ from holdfast.changes.offsets.moving import OffsetRequest, SetOffsets
 from holdfast.changes.offsets.moving import plan_offsets as planned_offsets
 from holdfast.changes.partitions import MovePartitions, planned_rescale
 from holdfast.changes.reshaping import BackendName, MoveToLayout, planned_migration
-from holdfast.changes.working_copy import WorkingCopy
+from holdfast.changes.working_copy import WorkingCopy, on_executors
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.errors import Invalid
@@ -158,7 +158,9 @@ class StateChange:
 
         Args:
             number: The number of partitions.
-            master: The master of a Spark session, if one is needed; see `hf.savepoints.rescale`.
+            master: The master of a Spark cluster whose executors move the state, as in
+                `hf.savepoints.rescale`, if the change has only steps that move it to a different layout;
+                otherwise, only of a session for keys that only Spark can move.
         """
         whole(number, "partitions", least=1, most=PARTITIONS)
         self._master = master
@@ -335,6 +337,7 @@ class StateChange:
             self._prepared(given, target) as (plan, steps),
             source_guard(given, "change", stopped=stopped, tell=tell) as guard,
             workplace(target, "change") as folder,
+            on_executors(target, folder, "change", self._spread(plan)) as shared,
         ):
             reports = carry_out(
                 given,
@@ -347,9 +350,16 @@ class StateChange:
                 guard=guard,
                 tell=tell,
                 table=None if self._table is None else open_table(self._table, target),
+                shared=shared,
             )
         named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
         return ChangeReport(plan, plan.batch_id, named)
+
+    def _spread(self, plan: StepsPlan) -> str | None:
+        """Return the master of the executors; None if a step does not run on them."""
+        moves = all(rank is StepOrder.LAYOUT for rank, _ in self._steps)
+        by_spark = any(getattr(step.plan, "starts_spark", False) for step in plan.steps)
+        return self._master if moves and not by_spark else None
 
     def _add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
         """Add a step with a position in the order."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 
 from holdfast import layout
 from holdfast.changes.rewriting import StateShape
-from holdfast.changes.working_copy import WorkingCopy
+from holdfast.changes.working_copy import SharedWork, WorkingCopy
 from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, StatefulOperator, read
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.key_partition import KeyPartitions
@@ -266,6 +266,7 @@ def carry_out(
     guard: CheckpointGuard | None,
     tell: ProgressCallback | None,
     table: Storage | None = None,
+    shared: SharedWork | None = None,
 ) -> list[ReportT_co]:
     """Apply steps to a copy of the source, and publish the copy as a new checkpoint.
 
@@ -283,6 +284,7 @@ def carry_out(
         guard: The guard of the source; None for a savepoint.
         tell: The progress callback, called with the work done, the total, and the current step.
         table: The directory of a new table, whose log is prepared for the query.
+        shared: The executors that move state, and the working directory that they reach.
 
     Returns:
         The report of each step.
@@ -292,7 +294,7 @@ def carry_out(
         Corrupt: The source is damaged.
         Internal: A verification failed; nothing was written.
     """
-    work = WorkingCopy(folder, purpose, tell)
+    work = WorkingCopy(folder, purpose, tell, shared)
     work.copied_at(source, plan.batch_id)
     reports = []
     for number, step in enumerate(steps):

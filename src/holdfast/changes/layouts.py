@@ -11,6 +11,7 @@ from holdfast.changes.rewriting import StateShape, note_partitions, rewrite
 from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.contents import StateContent, contents
+from holdfast.savepoints.spread import SharedCheckpoint, contents_on
 
 # A function that is called with an unused checkpoint on a local disk, the partitions, and the state format.
 Repartition = Callable[[Path, int, int], None]
@@ -48,18 +49,26 @@ def moved(
         Corrupt: The state is damaged.
         Internal: The rows differ after the move.
     """
-    before = contents(work.checkpoint, tell=tell)
+    before = _contents(work, tell)
     if backend is not None:
         backend(work)
     work.end_at(plan.batch_id)
-    after = contents(work.checkpoint, tell=tell)
+    after = _contents(work, tell)
     require_same_rows(before, after, plan.source)
     return StatesMoved(before, after)
 
 
+def _contents(work: WorkingCopy, tell: ProgressCallback | None) -> tuple[StateContent, ...]:
+    batch_id = None if work.tasks is None else read(work.checkpoint).batch_id
+    if work.tasks is None or batch_id is None:
+        return contents(work.checkpoint, tell=tell)
+    shared = SharedCheckpoint.of(work.checkpoint, batch_id)
+    return contents_on(work.tasks, shared, work.checkpoint, batch_id, tell)
+
+
 def by_files(shape: StateShape, folder: Path, tell: ProgressCallback | None) -> Backend:
-    """Return a function that rewrites the state files without Spark, in a new directory."""
-    return lambda work: rewrite(work.checkpoint, shape, folder, tell)
+    """Return a function that rewrites the state files without Spark's state store, in a new directory."""
+    return lambda work: rewrite(work.checkpoint, shape, folder, tell, tasks=work.tasks)
 
 
 def by_spark(shape: StateShape, repartition: Repartition) -> Backend:

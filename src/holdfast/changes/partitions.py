@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.changes.engine import ChangePlan, StateAtRest, StateReport, carry_out, state_at_rest
 from holdfast.changes.layouts import Repartition, StatesMoved, by_files, by_spark, moved
 from holdfast.changes.rewriting import StateShape
-from holdfast.changes.working_copy import WorkingCopy
+from holdfast.changes.working_copy import SharedWork, WorkingCopy, on_executors
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.config.checks import whole
@@ -186,6 +186,7 @@ def apply_rescale(
     *,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
+    shared: SharedWork | None = None,
 ) -> RescaleReport:
     """Create the planned checkpoint.
 
@@ -198,7 +199,16 @@ def apply_rescale(
     step = MovePartitions(plan, repartition)
     purpose = changing("nothing was rescaled", "rescale")
     [states] = carry_out(
-        source, target, plan, [step], RestoreKind.RESCALE, purpose, folder, guard=guard, tell=tell
+        source,
+        target,
+        plan,
+        [step],
+        RestoreKind.RESCALE,
+        purpose,
+        folder,
+        guard=guard,
+        tell=tell,
+        shared=shared,
     )
     _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
     return RescaleReport(plan, plan.batch_id, states.before, states.after)
@@ -229,7 +239,10 @@ def rescale(
         checkpoint: The new checkpoint, a directory that does not exist; by default next to the old
             checkpoint, with the suffix `-pN`.
         partitions: The new number of partitions.
-        master: The master of a Spark session, if one is needed.
+        master: The master of a Spark cluster whose executors read, hash and write the state, for state that
+            one machine cannot move in time; the active session is used if there is one. The executors must
+            reach the storage of the new checkpoint. The result is the same. By default no Spark is used,
+            except for keys that only Spark can move.
         stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
             checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
             minutes.
@@ -244,6 +257,7 @@ def rescale(
         Corrupt: The source is damaged.
         Invalid: The query has no state, or an argument is not valid.
         Unsupported: The state cannot be moved.
+        Unavailable: A storage does not answer, an executor does not see it, or the Spark job failed.
 
     Example:
         rescaled = hf.savepoints.rescale(
@@ -254,7 +268,7 @@ def rescale(
     """
     given, target, plan = _rescale(source, checkpoint, partitions, home)
     with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
-        return _rescaled(given, target, plan, guard, master, tell)
+        return _rescaled(given, target, plan, guard, master, tell, spread=master)
 
 
 def rescale_between_drivers(
@@ -284,11 +298,20 @@ def _rescaled(
     guard: CheckpointGuard | None,
     master: str | None,
     tell: ProgressCallback | None,
+    *,
+    spread: str | None = None,
 ) -> RescaleReport:
+    """Create the planned checkpoint; `spread` is the master of the executors that move the state."""
     from holdfast.engine.spark_state import repartitioning
 
-    with workplace(target, "rescale") as work:
-        return apply_rescale(given, target, plan, work, repartitioning(master), tell=tell, guard=guard)
+    spread = None if plan.starts_spark else spread
+    with (
+        workplace(target, "rescale") as work,
+        on_executors(target, work, "rescale", spread) as shared,
+    ):
+        return apply_rescale(
+            given, target, plan, work, repartitioning(master), tell=tell, guard=guard, shared=shared
+        )
 
 
 def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from holdfast.changes.engine import ChangePlan, StateAtRest, StateReport, carry_out, state_at_rest
 from holdfast.changes.layouts import StatesMoved, by_files, moved
 from holdfast.changes.rewriting import MEMORY, ROCKSDB, StateShape
-from holdfast.changes.working_copy import WorkingCopy
+from holdfast.changes.working_copy import SharedWork, WorkingCopy, on_executors
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
@@ -128,6 +128,7 @@ def migrate(
     state_format: int | None = None,
     key_groups: int | None = None,
     database: str | None = None,
+    master: str | None = None,
     stopped: bool = False,
     home: Address | None = None,
     tell: ProgressCallback | None = None,
@@ -157,6 +158,7 @@ def migrate(
         database: The address for `redis` and `cassandra`, such as `redis://redis.example:6379/0` or
             `cassandra://cassandra.example:9042/holdfast`; by default the present database of the state. The
             state gets its own stores there.
+        master: As in `hf.savepoints.rescale`. Only `key_groups` is changed on this machine.
         stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
             checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
             minutes.
@@ -171,7 +173,8 @@ def migrate(
         Corrupt: The source is damaged.
         Invalid: The query has no state, no change was requested, or an argument is not valid.
         Unsupported: The backend does not support the state, or state cannot be moved to it.
-        Unavailable: The database does not answer.
+        Unavailable: The database or a storage does not answer, an executor does not see it, or the Spark job
+            failed.
 
     Example:
         migrated = hf.migrate("savepoints@daily", "checkpoints/visits-memory", backend="memory")
@@ -184,8 +187,9 @@ def migrate(
     with (
         source_guard(given, "state migrate", stopped=stopped, tell=tell) as guard,
         workplace(target, "migrate") as work,
+        on_executors(target, work, "migrate", master) as shared,
     ):
-        return apply_migration(given, target, plan, work, tell=tell, guard=guard)
+        return apply_migration(given, target, plan, work, tell=tell, guard=guard, shared=shared)
 
 
 def plan_migrate(
@@ -241,6 +245,7 @@ def apply_migration(
     *,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
+    shared: SharedWork | None = None,
 ) -> Migrated:
     """Create the planned checkpoint.
 
@@ -258,6 +263,7 @@ def apply_migration(
         folder,
         guard=guard,
         tell=tell,
+        shared=shared,
     )
     size_bytes = read(with_state(target)).size_bytes
     return Migrated(plan, plan.batch_id, states.before, states.after, size_bytes, keyed)

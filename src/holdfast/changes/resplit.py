@@ -481,7 +481,7 @@ class _JoinRewrite(OperatorRewrite):
         if writer is None:
             return
         as_stored = self._same_form and self._base_families(store) == families
-        for state, pairs in store_chunks(self._checkpoint, self._states, store):
+        for state, pairs in store_chunks(self.checkpoint, self._states, store):
             self._add(writer, state, self._staying(state, pairs), as_stored=as_stored)
         for (name, family, partition), rows in self._moved_rows.items():
             if (name, partition) == (store.name, store.partition):

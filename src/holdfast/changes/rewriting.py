@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +26,14 @@ from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateN
 from holdfast.clock import now_ms
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt
-from holdfast.formats.logs.batch_logs import ENCODING, PROVIDER, SHUFFLE_PARTITIONS
+from holdfast.formats.logs.batch_logs import ENCODING, PROVIDER, SHUFFLE_PARTITIONS, parse_offsets
 from holdfast.formats.providers import NO_NOTE, ExternalState, provider_class
 from holdfast.json_shapes import NOT_IN_JSON, in_json
-from holdfast.layout import OperatorMetadataFile, StoreId
+from holdfast.layout import Log, LogFile, OperatorMetadataFile, StoreFile, StoreId
+from holdfast.savepoints.spread import SharedCheckpoint, Tasks
 from holdfast.savepoints.stores import StoreForm, StoreWriter
+from holdfast.savepoints.view import workplace
+from holdfast.storage.atomic_swap import passing
 from holdfast.storage.port import Storage, full
 
 # The number of stores that are written at once; each RocksDB store has about six open files.
@@ -88,6 +92,7 @@ def rewrite(
     tell: ProgressCallback | None = None,
     *,
     make: Callable[..., OperatorRewrite] | None = None,
+    tasks: Tasks | None = None,
 ) -> int:
     """Rewrite all state in a different layout, in a separate batch.
 
@@ -105,6 +110,8 @@ def rewrite(
         folder: A working directory that does not exist yet.
         tell: The progress callback, called with stores done, total stores, and the current step.
         make: The factory of the writer of each operator; by default `OperatorRewrite`.
+        tasks: Where stores are written, without `make`; by default in this process. An item is up to 32 new
+            partitions of a store, with the old partitions that have their rows.
 
     Returns:
         The id of the new batch.
@@ -124,23 +131,114 @@ def rewrite(
         checkpoint, {**NO_NOTE, **(confs if shape.external is None else shape.external.noted(confs))}
     )
     states = {operator.operator_id: operator for operator in operator_states(checkpoint, batch.before)}
-    total = sum(operator.partitions * len(operator.store_names) for operator in states.values())
-    ids: dict[int, tuple[tuple[str, ...], ...]] = {}
+    made, at_ms = make or OperatorRewrite, now_ms()
+    writers = [
+        made(batch, operator, states[operator.operator_id], shape, folder, at_ms)
+        for operator in batch.found.operators
+    ]
+    if tasks is None:
+        _write_here(writers, tell)
+    else:
+        _write_in_tasks(tasks, batch, shape, writers, at_ms, tell)
+    note_partitions(checkpoint, batch.batch_id, shape.partitions)
+    ids = {writer.operator.operator_id: writer.ids() for writer in writers}
+    batch.commit(ids if shape.state_format > 1 else None)
+    return batch.batch_id
+
+
+def _write_here(writers: Sequence[OperatorRewrite], tell: ProgressCallback | None) -> None:
+    total = sum(writer.operator.partitions * len(writer.operator.store_names) for writer in writers)
     done = 0
-    for operator in batch.found.operators:
-        made = make or OperatorRewrite
-        work = made(batch, operator, states[operator.operator_id], shape, folder, now_ms())
-        for name in operator.store_names:
+    for writer in writers:
+        for name in writer.operator.store_names:
             if tell is not None:
                 tell(done, total, "writing state")
-            work.store(name)
-            done += operator.partitions
-        ids[operator.operator_id] = work.ids()
-    note_partitions(checkpoint, batch.batch_id, shape.partitions)
-    batch.commit(ids if shape.state_format > 1 else None)
+            writer.store(name)
+            done += writer.operator.partitions
     if tell is not None:
         tell(done, total, "writing state")
-    return batch.batch_id
+
+
+def _write_in_tasks(
+    tasks: Tasks,
+    batch: MaintenanceCommit,
+    shape: StateShape,
+    writers: Sequence[OperatorRewrite],
+    now_ms: int,
+    tell: ProgressCallback | None,
+) -> None:
+    shared = SharedRewrite(SharedCheckpoint.of(batch.checkpoint, batch.before), shape, now_ms)
+    parts = [
+        (writer, part)
+        for writer in writers
+        for name in writer.operator.store_names
+        for part in writer.parts(name, tasks.slots)
+    ]
+    written = tasks.run(partial(write_part, shared), [part for _, part in parts], tell, "writing state")
+    for (writer, part), ids in zip(parts, written, strict=True):
+        writer.note(part, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePart:
+    """The stores that are written together: one name, in some of the new partitions.
+
+    Attributes:
+        operator_id: The operator.
+        store: The name of the stores.
+        families: The number of each column family; None for a store without families.
+        most: The highest number of a family ever assigned.
+        origins: The old partitions that have the rows.
+        targets: The new partitions.
+    """
+
+    operator_id: int
+    store: str
+    families: Mapping[str, int] | None
+    most: int
+    origins: range
+    targets: range
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRewrite:
+    """A rewrite of which other machines write parts.
+
+    Attributes:
+        checkpoint: The checkpoint, with the batch before the rewrite.
+        shape: The new layout of the state.
+        now_ms: The current time in epoch milliseconds.
+    """
+
+    checkpoint: SharedCheckpoint
+    shape: StateShape
+    now_ms: int
+
+
+def write_part(shared: SharedRewrite, part: RewritePart) -> tuple[str, ...]:
+    """Write a part of a rewrite, and return the unique id of the file of each new partition.
+
+    A task that failed may have written some files of the same names; they are replaced.
+
+    Raises:
+        Unavailable: This machine does not see the same checkpoint.
+    """
+    writer = _writer_of(shared, part.operator_id)
+    with workplace(writer.checkpoint, "stores") as folder:
+        return writer.write(part, folder, again=True)
+
+
+@lru_cache(maxsize=8)
+def _writer_of(shared: SharedRewrite, operator_id: int) -> OperatorRewrite:
+    """Return the writer of an operator on this machine, once for several parts."""
+    storage, before = shared.checkpoint.open()
+    checkpoint = passing(storage)
+    path = LogFile(Log.OFFSETS, before + 1).render()
+    offsets = parse_offsets(checkpoint.read(path), path)
+    batch = MaintenanceCommit(checkpoint, read(checkpoint), before, offsets)
+    [operator] = [each for each in batch.found.operators if each.operator_id == operator_id]
+    [states] = [each for each in operator_states(checkpoint, before) if each.operator_id == operator_id]
+    return OperatorRewrite(batch, operator, states, shared.shape, Path(), shared.now_ms)
 
 
 def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None:
@@ -160,18 +258,19 @@ def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None
         checkpoint.write(path, noted.with_partitions(partitions).render(), replace=noted.version == 1)
 
 
-def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
+def sweeps(before: int, after: int, workers: int = 1) -> Iterator[tuple[range, range]]:
     """Yield groups of old and new partitions such that no row moves between groups.
 
     A partition is a hash modulo the number of partitions. The old and the new partition of a key are equal
     modulo the greatest common divisor of both numbers. If a group has more new partitions than may be open at
-    once, its old partitions are read several times.
+    once, or there are fewer groups than workers, its old partitions are read several times.
     """
     step = math.gcd(before, after)
+    at_once = min(_OPEN, math.ceil(after / max(step, workers)))
     for first in range(step):
         targets = range(first, after, step)
-        for start in range(0, len(targets), _OPEN):
-            yield range(first, before, step), targets[start : start + _OPEN]
+        for start in range(0, len(targets), at_once):
+            yield range(first, before, step), targets[start : start + at_once]
 
 
 class OperatorRewrite:
@@ -184,6 +283,10 @@ class OperatorRewrite:
         shape: The new layout of the state.
         folder: A working directory.
         now_ms: The current time in epoch milliseconds.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        operator: The operator in the old layout.
     """
 
     def __init__(
@@ -196,8 +299,8 @@ class OperatorRewrite:
         now_ms: int,
     ) -> None:
         self._batch = batch
-        self._checkpoint = batch.checkpoint
-        self._operator = operator
+        self.checkpoint = batch.checkpoint
+        self.operator = operator
         self._states = states
         self._folder = folder
         self._now_ms = now_ms
@@ -208,27 +311,53 @@ class OperatorRewrite:
             values,
             codec_of(batch.offsets),
             shape.state_format > 1,
-            states.snapshot_version(self._checkpoint) if shape.state_format > 1 else 1,
+            states.snapshot_version(self.checkpoint) if shape.state_format > 1 else 1,
         )
         self._same_form = states.values == values
         self._placements: dict[StateName, KeyPartitions] = {}
         self._targets: dict[StateName, StateCodec] = {}
         self._ids: list[list[str]] = [[] for _ in range(self._partitions)]
-        self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
+        self._where = full(self.checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
 
     def store(self, name: str) -> None:
         """Write the store with this name in every partition."""
+        for part in self.parts(name):
+            self.note(part, self.write(part, self._folder))
+
+    def parts(self, name: str, workers: int = 1) -> Iterator[RewritePart]:
+        """Yield the parts of the store with this name, which workers can write in any order."""
         families = self._families(name)
-        for origins, targets in sweeps(self._operator.partitions, self._partitions):
-            buffer_bytes = min(_BUFFERS // len(targets), _MOST)
-            with ExitStack() as stack:
-                writers = {
-                    to: stack.enter_context(self._writer(name, to, families, buffer_bytes)) for to in targets
-                }
-                for partition in origins:
-                    self._copy(StoreId(self._operator.operator_id, partition, name), families, writers)
-                for to, writer in writers.items():
-                    self._ids[to].append(writer.finish().unique_id or "")
+        for origins, targets in sweeps(self.operator.partitions, self._partitions, workers):
+            yield RewritePart(
+                self.operator.operator_id, name, families.numbers, families.most, origins, targets
+            )
+
+    def write(self, part: RewritePart, folder: Path, *, again: bool = False) -> tuple[str, ...]:
+        """Write a part, and return the unique id of the file of each new partition; "" without ids.
+
+        Args:
+            part: The part.
+            folder: A working directory.
+            again: Whether a former call may have written files of the part.
+        """
+        families = Families(part.families, part.most)
+        buffer_bytes = min(_BUFFERS // len(part.targets), _MOST)
+        with ExitStack() as stack:
+            writers: dict[int, StoreWriter] = {}
+            for to in part.targets:
+                file = self._form.file(StoreId(part.operator_id, to, part.store), self._batch.version)
+                if again:
+                    self.checkpoint.delete(file.render())
+                place = folder / file.store.folder.replace("/", "-")
+                writers[to] = stack.enter_context(self._writer(file, place, families, buffer_bytes))
+            for partition in part.origins:
+                self._copy(StoreId(part.operator_id, partition, part.store), families, writers)
+            return tuple(writer.finish().unique_id or "" for writer in writers.values())
+
+    def note(self, part: RewritePart, ids: Sequence[str]) -> None:
+        """Note the ids of a part's files; the stores of a partition come in the order of their names."""
+        for to, unique_id in zip(part.targets, ids, strict=True):
+            self._ids[to].append(unique_id)
 
     def ids(self) -> tuple[tuple[str, ...], ...]:
         """Return the unique ids of the written files, by partition and store."""
@@ -237,31 +366,30 @@ class OperatorRewrite:
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
         """Write the rows of an old partition that belong to one of the open new partitions."""
         as_stored = self._same_form and self._base_families(store) == families
-        for state, pairs in store_chunks(self._checkpoint, self._states, store):
+        for state, pairs in store_chunks(self.checkpoint, self._states, store):
             placed = self._placed(state, store, pairs) if self._moves else {store.partition: pairs}
             for to in placed.keys() & writers.keys():
                 self._add(writers[to], state, placed[to], as_stored=as_stored)
 
-    def _writer(self, name: str, partition: int, families: Families, buffer_bytes: int) -> StoreWriter:
-        store = StoreId(self._operator.operator_id, partition, name)
+    def _writer(self, file: StoreFile, folder: Path, families: Families, buffer_bytes: int) -> StoreWriter:
         return StoreWriter(
-            self._checkpoint,
-            self._form.file(store, self._batch.version),
+            self.checkpoint,
+            file,
             self._form,
-            self._folder / store.folder.replace("/", "-"),
+            folder,
             families=families,
             now_ms=self._now_ms,
             buffer_bytes=buffer_bytes,
         )
 
     def _base_families(self, store: StoreId) -> Families:
-        return base_families(self._checkpoint, self._states, store)
+        return base_families(self.checkpoint, self._states, store)
 
     def _families(self, name: str) -> Families:
         """Return the numbers of the column families, from the first partition that has some."""
         known = {codec.name.family for codec in self._states.declared_codecs() if codec.name.store == name}
-        for partition in range(self._operator.partitions):
-            given = self._base_families(StoreId(self._operator.operator_id, partition, name))
+        for partition in range(self.operator.partitions):
+            given = self._base_families(StoreId(self.operator.operator_id, partition, name))
             if given.numbers is None:
                 return given
             if given.numbers:
@@ -272,13 +400,13 @@ class OperatorRewrite:
         """Return the rows by their new partition."""
         placement = self._placements.get(state.name)
         if placement is None:
-            placement = KeyPartitions(self._operator, state, self._where)
+            placement = KeyPartitions(self.operator, state, self._where)
             self._placements[state.name] = placement
         placed: dict[int, Pairs] = {}
         for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):
-            if value % self._operator.partitions != store.partition:
-                where = full(self._checkpoint.uri, store.folder)
-                raise in_other_partition(where, store.partition, value % self._operator.partitions)
+            if value % self.operator.partitions != store.partition:
+                where = full(self.checkpoint.uri, store.folder)
+                raise in_other_partition(where, store.partition, value % self.operator.partitions)
             placed.setdefault(value % self._partitions, []).append(pair)
         return placed
 

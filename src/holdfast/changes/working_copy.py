@@ -8,6 +8,7 @@ changed state under the id of the previous batch; see `copy_as_batch`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, Tree, read
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.state.states import operator_states
+from holdfast.config.checks import local_path
 from holdfast.errors import Conflict, HoldfastError, Internal, NotFound
 from holdfast.formats.files.checksums import hadoop_checksum
 from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, StateIds, parse_commit, parse_offsets
@@ -35,11 +37,13 @@ from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import Purpose, plan_take
 from holdfast.savepoints.restoring import Restored, RestoreKind, plan_restore, restore, withdraw
+from holdfast.savepoints.spread import Tasks, executors
 from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.whole_take import take
+from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import passing
 from holdfast.storage.local import LocalStorage
-from holdfast.storage.port import Storage, full
+from holdfast.storage.port import Storage, files_below, full
 from holdfast.storage.remote import hadoop_address
 
 _ReportT = TypeVar("_ReportT")
@@ -224,6 +228,51 @@ def no_batch(checkpoint: Storage) -> NotFound:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SharedWork:
+    """Executors that carry out parts of a change.
+
+    Attributes:
+        tasks: The executors.
+        root: The address of an empty working directory that the executors reach.
+    """
+
+    tasks: Tasks
+    root: str
+
+
+@contextmanager
+def on_executors(
+    target: Storage, folder: Path, purpose: str, master: str | None
+) -> Iterator[SharedWork | None]:
+    """Start executors for a change, and open a working directory that they reach.
+
+    For a target on a local disk, that is the working directory of this process, and the disk must be one that
+    all machines mount. Otherwise it is a hidden directory next to the target, whose files are deleted at the
+    end; a process that is killed leaves them behind.
+
+    Args:
+        target: The checkpoint to create.
+        folder: The working directory of this process.
+        purpose: The purpose, a part of the names of the directory and of the application.
+        master: The master of the executors; None for none.
+    """
+    if master is None:
+        yield None
+        return
+    with executors(f"holdfast-{purpose}", master) as tasks:
+        if local_path(target.uri) is not None:
+            yield SharedWork(tasks, folder.as_uri())
+            return
+        root = f"{target.uri.rpartition('/')[0]}/.holdfast-{purpose}-{os.urandom(8).hex()}"
+        try:
+            yield SharedWork(tasks, root)
+        finally:
+            left = open_storage(root)
+            for path in list(files_below(left)):
+                left.delete(path)
+
+
 class WorkingCopy:
     """A modifiable copy of a checkpoint or savepoint in a hidden directory.
 
@@ -231,22 +280,52 @@ class WorkingCopy:
         folder: The directory, which the caller deletes. It has hard links to files on the same disk.
         purpose: The purpose of the copy, for messages.
         tell: The progress callback, called with the work done, the total, and the current step.
+        shared: The executors of the change, and the directory of the copy instead of `folder`.
+
+    Attributes:
+        checkpoint: The copy.
+        tasks: Where parts of the change are carried out; None for this process.
     """
 
-    def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        purpose: Purpose,
+        tell: ProgressCallback | None,
+        shared: SharedWork | None = None,
+    ) -> None:
         self._purpose = purpose
-        self.place = folder / "checkpoint"
-        # Only what is published is flushed: after a power failure the working directory is deleted.
-        self.checkpoint = passing(LocalStorage(self.place))
-        self._catalog = passing(LocalStorage(folder / "catalog"))
+        self.tasks = None if shared is None else shared.tasks
+        self._root = folder.as_uri() if shared is None else shared.root
+        self.checkpoint = self._beside("checkpoint")
+        self._catalog = self._beside("catalog")
         self._replaced = 0
         self._has_checksums = False
         self._tell = tell
 
+    @property
+    def place(self) -> Path:
+        """The directory of a copy on a local disk, as all copies without executors are."""
+        place = local_path(self.checkpoint.uri)
+        if place is None:
+            raise Internal(
+                "a change that needs a local working directory was given a remote one",
+                code="HF-E9041",
+                where=self.checkpoint.uri,
+                hint="please report this; omit --master until then",
+            )
+        return place
+
     def go_on_with(self, place: Path) -> None:
         """Continue with a different local directory, which is also hidden."""
-        self.place = place
         self.checkpoint = passing(LocalStorage(place))
+
+    def _beside(self, name: str) -> Storage:
+        """Return a directory of the working directory.
+
+        Only what is published is flushed: after a power failure the working directory is deleted.
+        """
+        return passing(open_storage(f"{self._root}/{name}"))
 
     def copied(self, source: ChangeSource) -> int:
         """Copy the source into the working directory, and return the batch of the copy."""
@@ -288,9 +367,9 @@ class WorkingCopy:
         newest = read(self.checkpoint).batch_id
         if newest is None or newest <= batch_id:
             return
-        place = self.place.with_name(f"{self.place.name}-at-{batch_id}")
-        copy_as_batch(self.checkpoint, passing(LocalStorage(place)), batch_id)
-        self.go_on_with(place)
+        copy = self._beside(f"{self.checkpoint.uri.rpartition('/')[2]}-at-{batch_id}")
+        copy_as_batch(self.checkpoint, copy, batch_id)
+        self.checkpoint = copy
 
     def replace_by(self, change: Callable[[Storage, str], tuple[Taken | None, _ReportT]]) -> _ReportT:
         """Continue with a savepoint that is derived from the copy.
@@ -302,9 +381,9 @@ class WorkingCopy:
         taken, report = change(self._catalog, self._take(self.checkpoint))
         if taken is not None:
             self._replaced += 1
-            place = self.place.with_name(f"checkpoint-{self._replaced}")
-            self._restore(self._catalog, taken.manifest.savepoint_id, passing(LocalStorage(place)))
-            self.go_on_with(place)
+            copy = self._beside(f"checkpoint-{self._replaced}")
+            self._restore(self._catalog, taken.manifest.savepoint_id, copy)
+            self.checkpoint = copy
         return report
 
     @contextmanager

@@ -421,7 +421,10 @@ def rescale(
         typer.Option("--partitions", min=1, metavar="N", help="Number of partitions of the state."),
     ],
     master: Annotated[
-        str | None, typer.Option("--master", help="The Spark master, if Spark is needed.")
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Move the state on the executors of this Spark cluster."
+        ),
     ] = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
@@ -431,7 +434,8 @@ def rescale(
     """Create a checkpoint with the same state in N partitions, and verify that all rows are equal.
 
     The query continues from it after the last batch of the original, which stays unchanged. A checkpoint
-    needs --confirm-stopped; a savepoint does not.
+    needs --confirm-stopped; a savepoint does not. With --master the state is moved by a Spark job, for state
+    that one machine cannot move in time; without it, Spark is used only if the keys require it.
     """
     address = checkpoint_of(source, home)
     if dry_run:

@@ -345,7 +345,12 @@ def migrate(
     query: Query = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
-    master: options.Master = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Move the state on the executors of this Spark cluster."
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
@@ -387,7 +392,8 @@ def migrate(
 
     One call can change all of these, without Spark, and verifies that the state is the same. The query
     continues with the next batch. The source stays unchanged. A checkpoint needs --confirm-stopped, a
-    savepoint does not.
+    savepoint does not. With --master the state is moved by a Spark job, for state that one machine cannot
+    move in time.
 
     With --code, the state is first converted for new code: aggregates and grouping columns that are added,
     removed, renamed or widened, and operators that are inserted, removed or moved. Columns and operators are
@@ -417,7 +423,7 @@ def migrate(
         "conf": options.pairs("--conf", conf),
         "master": master,
     }
-    _require_code(to, code)
+    _require_code(to, {name: value for name, value in code.items() if name != "master"})
     sources = _new_sources(source_of or [], drop_source)
     how: dict[str, Any] = {"home": home, "stopped": stopped, "dry_run": dry_run, "json": json}
     for file in (to, old):
@@ -435,8 +441,8 @@ def migrate(
         output.show_plan(planned, json, _show_plan)
         next_step.say_for_real(json, ready=stopped or planned.usage is None)
         return
-    with progress("migrate", "stores") as tell:
-        made = hf.migrate(address, checkpoint, **wanted, stopped=stopped, home=home, tell=tell)
+    with without_sparks_words() as words, progress("migrate", "stores", words) as tell:
+        made = hf.migrate(address, checkpoint, **wanted, master=master, stopped=stopped, home=home, tell=tell)
     output.show(made, json, _show_made)
     next_step.say_start(json, made.checkpoint, made.plan.original)
 

@@ -55,6 +55,12 @@ class Executors(AbstractContextManager["Executors"]):
         if self._is_own and self._spark is not None:
             self._spark.stop()
 
+    @property
+    def slots(self) -> int:
+        """The number of tasks that run at once, as far as executors have registered."""
+        context: Any = self._spark.sparkContext if self._spark is not None else None
+        return int(context.defaultParallelism)
+
     def run(
         self,
         work: Callable[[T], R],
@@ -124,7 +130,7 @@ class Executors(AbstractContextManager["Executors"]):
     def _spread(self, items: Sequence[Any]) -> Any:
         """Return an RDD of the items."""
         context: Any = self._spark.sparkContext if self._spark is not None else None
-        tasks = min(len(items), max(_FEWEST_TASKS, _TASKS_PER_SLOT * context.defaultParallelism))
+        tasks = min(len(items), max(_FEWEST_TASKS, _TASKS_PER_SLOT * self.slots))
         return context.parallelize(items, tasks)
 
 

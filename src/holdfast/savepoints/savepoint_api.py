@@ -17,7 +17,6 @@ from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.external.view import open_checkpoint
-from holdfast.extras import require_package
 from holdfast.formats.manifest import LabelChange, Manifest
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
@@ -34,6 +33,7 @@ from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table
+from holdfast.savepoints.spread import executors
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.view import workplace
 from holdfast.savepoints.whole_take import TakeWithoutExpired
@@ -42,7 +42,6 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    from holdfast.engine.executors import Executors
     from holdfast.savepoints.key_diff import StatesDifference
 
 
@@ -198,7 +197,7 @@ def digest(
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     if master is None:
         return _digest(catalog, savepoint_id, gentle, tell)
-    with _executors("holdfast-digest", master) as tasks:
+    with executors("holdfast-digest", master) as tasks:
         return digests.digest(catalog, savepoint_id, tasks=tasks, tell=tell)
 
 
@@ -261,7 +260,7 @@ def verify(
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     if master is None:
         return prove(catalog, savepoint_id, deep=deep, tell=tell)
-    with _executors("holdfast-verify", master) as tasks:
+    with executors("holdfast-verify", master) as tasks:
         return prove(catalog, savepoint_id, deep=deep, tasks=tasks, tell=tell)
 
 
@@ -309,7 +308,7 @@ def diff(
         return compare_states(one, other, samples=samples, tell=tell)
     from holdfast.savepoints.spread_diff import compare_in_tasks
 
-    with _executors("holdfast-diff", master) as tasks:
+    with executors("holdfast-diff", master) as tasks:
         return compare_in_tasks(tasks, one, other, samples=samples, tell=tell)
 
 
@@ -560,14 +559,6 @@ def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = open_storage(os.fspath(checkpoint))
     return _make(catalog, savepoint_id, target, RestoreKind.RESTORE, None, again=True)
-
-
-def _executors(name: str, master: str) -> Executors:
-    """Return the executors of a master, on which a verb runs its tasks."""
-    require_package("pyspark")
-    from holdfast.engine.executors import Executors
-
-    return Executors(name, master)
 
 
 def _digest(

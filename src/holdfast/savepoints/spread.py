@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, state_contents, store_sums
@@ -19,6 +19,7 @@ from holdfast.checkpoints.state.key_partition import PartitionCheck
 from holdfast.checkpoints.state.states import StateName, operator_states
 from holdfast.errors import NotFound, Unavailable, Unsupported
 from holdfast.external.view import is_external, open_steady
+from holdfast.extras import require_package
 from holdfast.formats.manifest import Manifest
 from holdfast.layout import Log, LogFile, StoreId
 from holdfast.savepoints.catalog import load, split_uri
@@ -26,6 +27,9 @@ from holdfast.savepoints.view import SavepointView, StateLocation
 from holdfast.storage import open_storage
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage
+
+if TYPE_CHECKING:
+    from holdfast.engine.executors import Executors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,6 +39,10 @@ F = TypeVar("F")
 
 class Tasks(Protocol):
     """A way to apply a function to many items."""
+
+    @property
+    def slots(self) -> int:
+        """The number of items that are worked on at once."""
 
     def run(
         self, work: Callable[[T], R], items: Iterable[T], tell: ProgressCallback | None, note: str
@@ -62,6 +70,19 @@ class Tasks(Protocol):
         Raises:
             As `run`.
         """
+
+
+def executors(name: str, master: str) -> Executors:
+    """Return the executors of a master, on which a verb runs its tasks.
+
+    Args:
+        name: The name of the application.
+        master: The master.
+    """
+    require_package("pyspark")
+    from holdfast.engine.executors import Executors
+
+    return Executors(name, master)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,33 +223,33 @@ def open_shared(savepoint: SharedSavepoint) -> tuple[Storage, Manifest]:
 
 
 def contents_on(
-    tasks: Tasks, savepoint: SharedSavepoint, view: Storage, batch_id: int, tell: ProgressCallback | None
+    tasks: Tasks, state: SharedState, view: Storage, batch_id: int, tell: ProgressCallback | None
 ) -> tuple[StateContent, ...]:
     """Return what `contents` returns with a check of partitions, computed store by store in tasks.
 
     Args:
         tasks: Where the stores are read.
-        savepoint: The savepoint.
-        view: The savepoint as a checkpoint.
+        state: The savepoint or the checkpoint.
+        view: The same as a checkpoint.
         batch_id: The batch.
         tell: Called with stores done, total stores, and the current step.
 
     Raises:
         As `contents`; and
-        Unavailable: An executor does not see the catalog.
+        Unavailable: An executor does not see the state.
     """
     operators = operator_states(view, batch_id)
     stores = [store for operator in operators for store in operator.stores()]
     sums: dict[StateName, ContentSum] = {}
-    for parts in tasks.run(partial(sums_of_store, savepoint), stores, tell, "reading state"):
+    for parts in tasks.run(partial(sums_of_store, state), stores, tell, "reading state"):
         for name, rows, total, size_bytes in parts:
             sums.setdefault(name, ContentSum()).merge(ContentSum.restored(rows, total, size_bytes))
     return state_contents(operators, sums)
 
 
-def sums_of_store(savepoint: SharedSavepoint, store: StoreId) -> list[tuple[StateName, int, str, int]]:
+def sums_of_store(state: SharedState, store: StoreId) -> list[tuple[StateName, int, str, int]]:
     """Return rows, sum and bytes of each state in a store, after a check of its keys' partitions."""
-    opened = open_state(savepoint)
+    opened = open_state(state)
     sums = store_sums(opened.storage, opened.operators[store.operator_id], store, check=opened.check)
     return [(name, found.rows, found.total, found.size_bytes) for name, found in sums.items()]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from grid import WHOLE
+from tasks_here import TasksHere
 
 from golden import golden_files, golden_on_disk
 from holdfast import savepoints
@@ -22,42 +20,6 @@ from holdfast.savepoints.spread_diff import compare_in_tasks
 from holdfast.savepoints.view import StateLocation
 
 
-class OneByOne:
-    """Tasks that run in this process, last item first; what goes in and comes out is pickled as for Spark."""
-
-    def run(self, work: Callable[[Any], Any], items: Iterable[Any], tell: object, note: str) -> list[Any]:
-        return self.exchange(partial_result(work), list, items, 0, tell, note)[0]
-
-    def exchange(
-        self,
-        work: Callable[[Any], tuple[Any, Mapping[int, Any]]],
-        fold: Callable[[Iterable[Any]], Any],
-        items: Iterable[Any],
-        groups: int,
-        tell: object,
-        note: str,
-    ) -> tuple[list[Any], list[Any]]:
-        errors: list[HoldfastError] = []
-        results, parts = [], defaultdict(list)
-        for item in reversed(list(items)):
-            try:
-                result, of_item = pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(item)))))
-            except HoldfastError as error:
-                errors.append(error)
-                continue
-            results.append(result)
-            for group, part in of_item.items():
-                assert group in range(groups)
-                parts[group].append(part)
-        if errors:
-            raise errors[-1]  # of the first item
-        return results[::-1], [fold(parts[group]) for group in range(groups)]
-
-
-def partial_result(work: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, Mapping[int, Any]]]:
-    return lambda item: (work(item), {})
-
-
 def located(address: str | Path) -> StateLocation:
     return StateAddress.resolve(str(address)).open_state()
 
@@ -66,7 +28,7 @@ def require_same(first: str | Path, second: str | Path) -> None:
     for one, other in ((first, second), (second, first)) if WHOLE else ((first, second),):
         for samples in (0, 2, 100) if WHOLE else (2,):
             expected = compare_states(located(one), located(other), samples=samples)
-            found = compare_in_tasks(OneByOne(), located(one), located(other), samples=samples)
+            found = compare_in_tasks(TasksHere(), located(one), located(other), samples=samples)
             assert found.as_dict() == expected.as_dict()
 
 
@@ -119,7 +81,7 @@ def test_too_many_differing_rows_are_hashed_instead_of_held(
     place = golden_on_disk("4.2/aggregate-format2", tmp_path / "checkpoint")
     expected = compare_states(located(f"{place}@8"), located(place))
     monkeypatch.setattr(key_diff, "_MOST_HELD", 0)
-    assert compare_in_tasks(OneByOne(), located(f"{place}@8"), located(place)) == expected
+    assert compare_in_tasks(TasksHere(), located(f"{place}@8"), located(place)) == expected
 
 
 def test_savepoints_are_compared_with_checkpoints(tmp_path: Path) -> None:
@@ -138,7 +100,7 @@ def test_a_file_that_is_missing_is_reported_as_by_one_process(tmp_path: Path) ->
             compare(*words, located(place), located(place))
         return caught.value.as_dict()
 
-    assert error_of(compare_in_tasks, OneByOne()) == error_of(compare_states)
+    assert error_of(compare_in_tasks, TasksHere()) == error_of(compare_states)
 
 
 def test_an_executor_that_sees_another_checkpoint_says_so(tmp_path: Path) -> None:
@@ -156,4 +118,4 @@ def test_an_executor_that_sees_another_checkpoint_says_so(tmp_path: Path) -> Non
 def test_a_batch_that_is_not_committed(tmp_path: Path) -> None:
     place = golden_on_disk("4.2/aggregate-memory", tmp_path / "checkpoint")
     with pytest.raises(NotFound, match="batch"):
-        compare_in_tasks(OneByOne(), located(f"{place}@99"), located(place))
+        compare_in_tasks(TasksHere(), located(f"{place}@99"), located(place))
