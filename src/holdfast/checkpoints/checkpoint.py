@@ -194,7 +194,7 @@ class CheckpointReport(JsonShape):
     def uncommitted(self) -> int | None:
         """The batch that is planned but not committed: it is running, or will run again at the next start."""
         newest = self.offered[-1] if self.offered else None
-        return newest if newest is not None and newest != self.batch_id else None
+        return newest if newest is not None and (self.batch_id is None or newest > self.batch_id) else None
 
     @property
     @in_json
@@ -513,8 +513,9 @@ def _read(storage: Storage, logs: Logs) -> CheckpointReport:
     offsets = None if newest is None else logs.offsets(newest)
     commit = None if newest is None else logs.commit(newest)
     offered = logs.offered[-1] if logs.offered else None
-    planned = logs.offsets(offered) if offered is not None and offered != newest else None
-    shown = offsets or planned
+    latest = None if offered is None else logs.offsets(offered)
+    planned = latest if offered is not None and (newest is None or offered > newest) else None
+    shown = offsets or latest
     operators = [] if newest is None else noted_operators(storage, newest)
     return CheckpointReport(
         uri=storage.uri,

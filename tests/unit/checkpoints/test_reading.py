@@ -14,8 +14,9 @@ import pytest
 from golden import NAMES, golden, golden_files
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import history, read
+from holdfast.checkpoints.logs import Logs
 from holdfast.errors import Corrupt, NotFound
-from holdfast.layout import StoreFile
+from holdfast.layout import StoreFile, StoreId
 from holdfast.storage.memory import MemoryStorage
 
 WATERMARK = int(dt.datetime(2026, 3, 5, 8, 10, 40, tzinfo=dt.timezone.utc).timestamp() * 1000)
@@ -136,6 +137,29 @@ def test_a_batch_that_is_under_way() -> None:
         ('{"logOffset":10}', '{"logOffset":11}')
     ]
     assert {store.version for store in found.operators[0].stores} == {11}
+
+
+def test_the_newest_committed_batch_has_lost_its_offsets() -> None:
+    files = golden_files("4.2/aggregate-format2")
+    assert read(MemoryStorage(files)).log_versions == (1, 2)
+    rest = {path: data for path, data in files.items() if path not in ("offsets/11", "offsets/.11.crc")}
+    found = read(MemoryStorage(rest))
+    assert (found.batch_id, found.log_versions, found.planned_ms) == (11, None, None)
+    # Batch 10 has the newest offsets now, but it is committed.
+    assert (found.offered[-1], found.uncommitted, found.sources) == (10, None, ())
+    assert found.provider == "RocksDBStateStoreProvider"
+
+
+def test_the_id_of_a_store_is_that_of_its_operator_partition_and_number() -> None:
+    """The commit has two stores in the first partition, one in the second, and no third partition."""
+    commit = b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"7":[["a","b"],["c"]]}}'
+    logs = Logs(MemoryStorage({"commits/3": commit}))
+    first, second, third = (StoreId(7, partition) for partition in range(3))
+    assert [logs.unique_id(first, index, 4) for index in range(4)] == ["a", "b", None, None]
+    assert [logs.unique_id(second, index, 4) for index in range(3)] == ["c", None, None]
+    assert logs.unique_id(third, 0, 4) is None
+    assert logs.unique_id(StoreId(8, 0), 0, 4) is None
+    assert logs.unique_id(first, 0, 3) is None
 
 
 def test_before_the_first_batch() -> None:
