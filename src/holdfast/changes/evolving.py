@@ -25,7 +25,7 @@ from holdfast.changes.working_copy import MaintenanceCommit, WorkingCopy, begin
 from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, Tree
 from holdfast.checkpoints.naming import plan_note
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
-from holdfast.checkpoints.state.key_partition import KeyPartitions, in_other_partition
+from holdfast.checkpoints.state.key_partition import KeyPartitions, require_in_partition
 from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
@@ -790,9 +790,9 @@ class _Evolution:
                 rows = list(conversion.rows(pairs))
                 places = [partition] * len(rows)
                 if before is not None and after is not None:
-                    _require_in_partition(
-                        before.hashes([key for key, _ in pairs]), saved.partitions, partition, where
-                    )
+                    # The new keys are placed by hash, so the saved ones must have been, too.
+                    found = (value % saved.partitions for value in before.hashes([key for key, _ in pairs]))
+                    require_in_partition(found, partition, where)
                     hashes = after.hashes([target.stored_key(key) for key, _ in rows])
                     places = [value % states.partitions for value in hashes]
                 placed = [
@@ -812,17 +812,6 @@ class _Evolution:
         if made.merged and not change.merges:
             example = conversion.describe_key(made.example)
             raise refuse_merge(change, self._plan.source, made.merged, example)
-
-
-def _require_in_partition(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
-    """Check that keys are in the partition of their hash, because the new keys are placed by hash.
-
-    Raises:
-        Corrupt: A key is in a different partition.
-    """
-    other = next((value % partitions for value in hashes if value % partitions != partition), None)
-    if other is not None:
-        raise in_other_partition(where, partition, other)
 
 
 def _write(

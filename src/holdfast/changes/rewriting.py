@@ -19,7 +19,7 @@ from holdfast import layout
 from holdfast.changes.working_copy import MaintenanceCommit, begin
 from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, codec_of, read
 from holdfast.checkpoints.logs import operator_folders, read_operator
-from holdfast.checkpoints.state.key_partition import KeyPartitions, in_other_partition
+from holdfast.checkpoints.state.key_partition import KeyPartitions, require_in_partition
 from holdfast.checkpoints.state.rocksdb import Families, Pairs
 from holdfast.checkpoints.state.rows import base_families, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName, operator_states
@@ -402,11 +402,11 @@ class OperatorRewrite:
         if placement is None:
             placement = KeyPartitions(self.operator, state, self._where)
             self._placements[state.name] = placement
+        hashes = placement.hashes([key for key, _ in pairs])
+        places = (value % self.operator.partitions for value in hashes)
+        require_in_partition(places, store.partition, full(self.checkpoint.uri, store.folder))
         placed: dict[int, Pairs] = {}
-        for value, pair in zip(placement.hashes([key for key, _ in pairs]), pairs, strict=True):
-            if value % self.operator.partitions != store.partition:
-                where = full(self.checkpoint.uri, store.folder)
-                raise in_other_partition(where, store.partition, value % self.operator.partitions)
+        for value, pair in zip(hashes, pairs, strict=True):
             placed.setdefault(value % self._partitions, []).append(pair)
         return placed
 

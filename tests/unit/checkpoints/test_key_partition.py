@@ -9,9 +9,15 @@ import pytest
 from golden import NAMES, golden, golden_files
 from holdfast.at_rest.state_reader import named_operators
 from holdfast.checkpoints.checkpoint import read
-from holdfast.checkpoints.state.key_partition import KeyPartitions, partition_of_key, placing_fields
+from holdfast.checkpoints.state.key_partition import (
+    KeyPartitions,
+    partition_of_key,
+    placing_fields,
+    require_in_partition,
+)
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import StateCodec, StateName, operator_states
+from holdfast.errors import Corrupt
 from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.formats.rows.row_forms import KeyForm, KeyKind, ValueForm
 from holdfast.layout import OperatorMetadataFile
@@ -50,6 +56,18 @@ def check_partitions(storage: Storage) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_are_where_spark_has_put_them(name: str) -> None:
     assert check_partitions(golden(name)) > 0
+
+
+def test_a_key_in_the_wrong_partition_is_refused_with_its_own() -> None:
+    require_in_partition([], 1, "state/0")
+    require_in_partition([1, 1], 1, "state/0")
+    with pytest.raises(Corrupt, match="in a different partition") as refused:
+        require_in_partition([1, 3, 0], 1, "state/0")
+    assert (refused.value.found, refused.value.expected, refused.value.where) == (
+        "a key of partition 3",
+        "only keys of partition 1",
+        "state/0",
+    )
 
 
 @pytest.mark.parametrize("operator", GROUPS)

@@ -200,10 +200,8 @@ class PartitionCheck:
         Raises:
             Corrupt: A key is in the wrong partition.
         """
-        other = next((place for place in self.belonging(state, keys) if place != partition), None)
-        if other is not None:
-            store = StoreId(state.name.operator_id, partition, state.name.store)
-            raise in_other_partition(full(self._uri, store.folder), partition, other)
+        store = StoreId(state.name.operator_id, partition, state.name.store)
+        require_in_partition(self.belonging(state, keys), partition, full(self._uri, store.folder))
 
     def _placement(self, operator: OperatorStates, state: StateCodec) -> KeyPartitions | None:
         if state.name not in self._placements:
@@ -215,16 +213,27 @@ class PartitionCheck:
         return self._placements[state.name]
 
 
-def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
-    """Return the error for a key that is in the wrong partition."""
-    return Corrupt(
-        "a key is stored in a different partition than its hash requires",
-        code="HF-E6015",
-        where=where,
-        found=f"a key of partition {other}",
-        expected=f"only keys of partition {partition}",
-        hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
-    )
+def require_in_partition(places: Iterable[int], partition: int, where: str) -> None:
+    """Check that keys are in the partition of their hash.
+
+    Args:
+        places: The partition of each key by its hash.
+        partition: The partition that contains the keys.
+        where: The address of the state, for messages.
+
+    Raises:
+        Corrupt: A key is in the wrong partition.
+    """
+    for other in places:
+        if other != partition:
+            raise Corrupt(
+                "a key is stored in a different partition than its hash requires",
+                code="HF-E6015",
+                where=where,
+                found=f"a key of partition {other}",
+                expected=f"only keys of partition {partition}",
+                hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
+            )
 
 
 def placing_fields(codec: StateCodec) -> int:
