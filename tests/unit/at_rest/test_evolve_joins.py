@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from catalogs import target
+from spark_structs import fields
 
 from golden import golden
 from holdfast.changes.engine import state_at_rest
@@ -39,20 +40,6 @@ GOLDEN = ["4.2/join-memory", "4.2/join-format2", "3.5/join-rocksdb"]
 LEFT = ["customer string", "amount long", "ts timestamp", "matched boolean"]
 RIGHT = ["who string", "paid long", "at timestamp", "matched boolean"]
 Row = dict[str, Any]
-
-
-def fields(*columns: str) -> str:
-    """`name type`, with a `!` behind what cannot be null."""
-    parts = [column.rstrip("!").split(" ") for column in columns]
-    return json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                {"name": name, "type": kind, "nullable": not column.endswith("!"), "metadata": {}}
-                for (name, kind), column in zip(parts, columns, strict=True)
-            ],
-        }
-    )
 
 
 def new_code(left: list[str], right: list[str], key: str = "field0 string") -> MemoryStorage:

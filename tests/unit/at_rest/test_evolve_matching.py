@@ -7,6 +7,7 @@ from decimal import Decimal as Number
 from typing import Any
 
 import pytest
+from spark_structs import fields
 
 from holdfast.changes.column_values import value_from_text, widening
 from holdfast.changes.evolving import OperatorChange, operator_columns, steps_for
@@ -25,21 +26,7 @@ LONG, INT, DOUBLE, FLOAT = Atom("long"), Atom("integer"), Atom("double"), Atom("
 
 def struct(text: str) -> str:
     """`a long, b string!`, with a `!` behind what cannot be null."""
-    fields = [field.strip() for field in text.split(",") if field.strip()]
-    return json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                {
-                    "name": field.rstrip("!").split(" ")[0],
-                    "type": field.rstrip("!").split(" ")[1],
-                    "nullable": not field.endswith("!"),
-                    "metadata": {},
-                }
-                for field in fields
-            ],
-        }
-    )
+    return fields(*(field.strip() for field in text.split(",") if field.strip()))
 
 
 def operator(number: int, kind: str, key: str, value: str) -> OperatorShape:
