@@ -156,8 +156,8 @@ def test_the_fields_of_a_window_are_columns_too(savepoint: Callable[[str], str],
 def test_a_failed_proof_of_the_second_step_makes_nothing(
     savepoint: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def loses_a_partition(checkpoint: Any, shape: Any, folder: Path, tell: Any) -> object:
-        made = rewrite(checkpoint, shape, folder, tell)
+    def loses_a_partition(checkpoint: Any, shape: Any, folder: Path, tell: Any, *, tasks: Any) -> object:
+        made = rewrite(checkpoint, shape, folder, tell, tasks=tasks)
         monkeypatch.setattr(
             "holdfast.changes.layouts.contents", lambda *args, **more: contents(*args, **more)[:-1]
         )
