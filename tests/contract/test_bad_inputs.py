@@ -201,6 +201,7 @@ CASES: Final = {
         savepoint verify FILE/x
         savepoint diff SP
         savepoint diff SP SP --files --master local[1]
+        savepoint verify SP --master nonsense://x
         savepoint delete SP
         savepoint label SP
         savepoint gc CAT --older-than never

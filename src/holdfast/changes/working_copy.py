@@ -262,7 +262,7 @@ def on_executors(
         return
     with executors(f"holdfast-{purpose}", master) as tasks:
         if local_path(target.uri) is not None:
-            yield SharedWork(tasks, folder.as_uri())
+            yield SharedWork(tasks, LocalStorage(folder).uri)
             return
         root = f"{target.uri.rpartition('/')[0]}/.holdfast-{purpose}-{os.urandom(8).hex()}"
         try:
@@ -296,7 +296,7 @@ class WorkingCopy:
     ) -> None:
         self._purpose = purpose
         self.tasks = None if shared is None else shared.tasks
-        self._root = folder.as_uri() if shared is None else shared.root
+        self._root = LocalStorage(folder).uri if shared is None else shared.root
         self.checkpoint = self._beside("checkpoint")
         self._catalog = self._beside("catalog")
         self._replaced = 0

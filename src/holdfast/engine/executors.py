@@ -45,9 +45,25 @@ class Executors(AbstractContextManager["Executors"]):
         # A builder would set Holdfast's defaults on a session of the user.
         running = SparkSession.getActiveSession()
         self._is_own = running is None
-        self._spark = session(self._name, master=self._master, conf=_QUIET) if running is None else running
+        self._spark = self._started() if running is None else running
         send_package(self._spark)
         return self
+
+    def _started(self) -> SparkSession:
+        try:
+            return session(self._name, master=self._master, conf=_QUIET)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            master = self._master or "the master of the settings"
+            raise Unavailable(
+                "a Spark session cannot be started",
+                code="HF-E5080",
+                where=f"--master {master}",
+                found=_said(error),
+                expected="a master of Spark that answers, such as spark://HOST:7077, yarn or local[4]",
+                hint="check it with `holdfast doctor --master URL`, or run the command without --master",
+            ) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -194,13 +210,18 @@ def _outcomes(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R | Holdfa
 
 
 def _failed(error: Exception) -> HoldfastError:
-    """Return the error of a job, with the last line of the task's Python error."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    named = [line for line in lines if "Error: " in line and not line.startswith(("at ", "py4j."))]
+    """Return the error of a job."""
     return Unavailable(
         "a Spark job on the executors failed",
         code="HF-E5077",
-        found=named[-1] if named else next((line for line in lines if line), type(error).__name__),
+        found=_said(error),
         hint="make sure that the executors have the same packages as this machine and reach the storage; or"
         " run the command without --master",
     )
+
+
+def _said(error: Exception) -> str:
+    """Return the last line of the Python error in an error of Spark, or else the first line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    named = [line for line in lines if "Error: " in line and not line.startswith(("at ", "py4j."))]
+    return named[-1] if named else next((line for line in lines if line), type(error).__name__)

@@ -29,7 +29,7 @@ def test_it_is_what_one_process_makes(name: str, tmp_path: Path, monkeypatch: py
     saved = hf.savepoints.take(place, tmp_path / "catalog").uri
     expected = hf.savepoints.rescale(saved, tmp_path / "alone", partitions=5)
     with as_executors(monkeypatch) as tasks:
-        rescaled = hf.savepoints.rescale(saved, tmp_path / "spread", partitions=5, master="its")
+        rescaled = hf.savepoints.rescale(saved, tmp_path / "spread out", partitions=5, master="its")
         assert tasks.notes == MOVED
         migrated = hf.migrate(saved, tmp_path / "three", partitions=3, master="its")
         assert tasks.notes == MOVED * 2

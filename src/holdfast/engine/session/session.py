@@ -44,7 +44,7 @@ from holdfast.engine.session.jars import (
 )
 from holdfast.engine.session.java import JavaRuntime, find_java, java_home_for_spark, no_jvm_left
 from holdfast.engine.session.workers import socket_folder
-from holdfast.errors import Unsupported
+from holdfast.errors import Invalid, Unsupported
 from holdfast.extras import require_package
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def session(
 
     builder = SparkSession.builder.appName(name)
     if master:
+        _require_master(master)
         builder = builder.master(master)
     stored = {} if backend is None else backend.spark_conf()
     for key, value in {**stored, **(conf or {})}.items():
@@ -120,6 +121,23 @@ def session(
     for key, value in (backend.secrets() if isinstance(backend, ExternalStore) else {}).items():
         spark.conf.set(key, value)
     return spark
+
+
+def _require_master(master: str) -> None:
+    """Check that spark-submit, which starts the JVM, accepts a master; otherwise the JVM only ends.
+
+    Raises:
+        Invalid: Spark has no such master.
+    """
+    if not master.startswith(("local", "spark://", "yarn", "k8s://")):
+        raise Invalid(
+            "Spark has no such master",
+            code="HF-E2568",
+            where="--master or master",
+            found=master,
+            expected="local[N], spark://HOST:PORT, yarn, or k8s://HOST:PORT",
+            hint="correct the master",
+        )
 
 
 def scratch_of(spark: SparkSession) -> tuple[str, ...]:
