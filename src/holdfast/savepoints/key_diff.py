@@ -238,8 +238,12 @@ def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
     return [row for row, _ in unlike], [other for _, other in unlike]
 
 
-def _forms(operator: OperatorStates) -> Sequence[tuple[StateName, Any]]:
-    return sorted((codec.name, codec.key_form) for codec in operator.declared_codecs())
+def _forms(operator: OperatorStates) -> Mapping[StateName, tuple[Any, ...]]:
+    """Return the encoding of each state's keys, and its columns, by which rows are shown."""
+    return {
+        codec.name: (codec.key_form, codec.schema and (codec.schema.key_schema, codec.schema.value_schema))
+        for codec in operator.declared_codecs()
+    }
 
 
 KEYED: Final = "keyed"

@@ -107,14 +107,7 @@ class SharedSavepoint:
 
     def not_seen(self, found: str) -> Unavailable:
         """Return the error for a machine that does not see the savepoint."""
-        return Unavailable(
-            "an executor does not see the catalog of the savepoint",
-            code="HF-E5078",
-            where=f"{self.catalog}, savepoint {self.savepoint_id}",
-            found=found,
-            expected="the same files as on this machine",
-            hint="use a catalog on storage that all executors reach, such as s3: or hdfs:, or omit --master",
-        )
+        return _not_seen("catalog of the savepoint", f"{self.catalog}, savepoint {self.savepoint_id}", found)
 
     def open(self) -> tuple[Storage, int]:
         """Return the savepoint as a checkpoint, and its batch."""
@@ -160,15 +153,18 @@ class SharedCheckpoint:
         return storage, self.batch_id
 
     def _not_seen(self, found: str) -> Unavailable:
-        return Unavailable(
-            "an executor does not see the checkpoint",
-            code="HF-E5079",
-            where=f"{self.uri}, batch {self.batch_id}",
-            found=found,
-            expected="the same files as on this machine",
-            hint="use a checkpoint on storage that all executors reach, such as s3: or hdfs:, or omit"
-            " --master",
-        )
+        return _not_seen("checkpoint", f"{self.uri}, batch {self.batch_id}", found)
+
+
+def _not_seen(what: str, where: str, found: str) -> Unavailable:
+    return Unavailable(
+        f"an executor does not see the {what}",
+        code="HF-E5078",
+        where=where,
+        found=found,
+        expected="the same files as on this machine",
+        hint="use storage that all executors reach, such as s3: or hdfs:, or omit --master",
+    )
 
 
 def _hash_of_logs(storage: Storage, batch_id: int) -> str:

@@ -35,7 +35,9 @@ from holdfast.formats.logs.notes import PLAN_NOTE, PlanStep, QueryPlan, parse_no
 from holdfast.formats.logs.operator_metadata import ColumnFamily, StateSchema, parse_operator
 from holdfast.layout import OperatorMetadataFile, OwnFile, SchemaFile
 from holdfast.savepoints.access import ChangeSource
+from holdfast.savepoints.key_diff import compare_states
 from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.view import StateLocation
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -163,6 +165,21 @@ def test_aggregates_are_new_and_stand_elsewhere(name: str, tmp_path: Path) -> No
     note = parse_note(new.read(OwnFile(PLAN_NOTE).render()), "")
     assert note is not None
     assert note.at(made.batch_id) == wider().plan
+
+
+def test_a_diff_shows_each_side_with_its_own_columns(tmp_path: Path) -> None:
+    old, new = golden("4.2/aggregate-memory"), target()
+    more = "[customer], [customer, count(1) AS n, sum(amount) AS total, max(amount) AS most]"
+    values = fields("count long!", "sum long", "max integer")
+    code = Code(more).operator(0, AGGREGATE, fields("customer string"), values)
+    was = QueryPlan((), (PlanStep("Aggregate", TOTALS, TOTALS, True),))
+    do(ChangeSource(old), new, tmp_path / "w", code, was)
+    sides = (StateLocation(old, None, "old"), StateLocation(new, None, "new"))
+    [found] = compare_states(*sides, samples=1000).states
+    assert {each.key["customer"]: (each.first, each.second) for each in found.samples} == {
+        customer: ({"count": n, "sum": total}, {"count": n, "sum": total, "max": None})
+        for (customer,), (n, total) in rows(old).items()
+    }
 
 
 def test_a_savepoint(tmp_path: Path) -> None:
