@@ -202,7 +202,7 @@ class RewritePart:
 
 @dataclass(frozen=True, slots=True)
 class SharedRewrite:
-    """A rewrite of which other machines write parts.
+    """A rewrite whose parts are written on several machines.
 
     Attributes:
         checkpoint: The checkpoint, with the batch before the rewrite.

@@ -248,8 +248,8 @@ def on_executors(
     """Start executors for a change, and open a working directory that they reach.
 
     For a target on a local disk, that is the working directory of this process, and the disk must be one that
-    all machines mount. Otherwise it is a hidden directory next to the target, whose files are deleted at the
-    end; a process that is killed leaves them behind.
+    all machines mount. Otherwise it is a hidden directory next to the target. Its files are deleted at the
+    end, and stay if the process is killed.
 
     Args:
         target: The checkpoint to create.
