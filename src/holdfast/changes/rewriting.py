@@ -202,7 +202,7 @@ class RewritePart:
 
 @dataclass(frozen=True, slots=True)
 class SharedRewrite:
-    """A rewrite whose parts are written on several machines.
+    """A rewrite that several machines share.
 
     Attributes:
         checkpoint: The checkpoint, with the batch before the rewrite.
