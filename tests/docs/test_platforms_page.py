@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,13 @@ import platform_catalogue
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_each_name_is_a_function_of_its_file() -> None:
+    for test in platform_catalogue.test_ids():
+        path, _, name = test.partition("::")
+        function = re.escape(name.partition("[")[0])
+        assert re.search(rf"^def {function}\(", (ROOT / path).read_text("utf-8"), re.MULTILINE), test
 
 
 @pytest.mark.slow

@@ -108,11 +108,20 @@ class CoffeeShop:
         seed: The seed of the generated day.
         clock: The function that returns the current time in epoch milliseconds.
         tell: The callback for progress: the number of rows in committed batches, the total, and a text.
+        day: The generated day; by default one of the usual size.
     """
 
-    def __init__(self, folder: Path, seed: int, clock: Callable[[], int], tell: Tell) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        clock: Callable[[], int],
+        tell: Tell,
+        day: coffee_day.CoffeeDay | None = None,
+    ) -> None:
         self._folder = folder
         self._seed = seed
+        self._day = day
         self._clock = clock
         self._tell = tell
         self._rows = 0
@@ -131,7 +140,7 @@ class CoffeeShop:
             KeyboardInterrupt: The job was stopped before it had read all input; nothing is compared.
         """
         began = self._clock()
-        day = coffee_day.CoffeeDay.make(self._seed)
+        day = coffee_day.CoffeeDay.make(self._seed) if self._day is None else self._day
         self._write(day)
         self._total = day.events * READERS
         self._savepoints = DemoSavepoints(self._folder, day.events)

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from grid import WHOLE
 
 from holdfast.errors import Unsupported
 from holdfast.worker.state import tables
@@ -252,7 +253,7 @@ def test_rows_until_a_number_are_the_live_and_newest() -> None:
 @pytest.mark.slow
 def test_random_changes_hold_what_a_dictionary_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "SEGMENT_ROWS", 16)
-    for seed in range(40):
+    for seed in range(40 if WHOLE else 8):
         chance = random.Random(seed)
         table = Levels(ROWS)
         model: dict[tuple[int, int], int] = {}
