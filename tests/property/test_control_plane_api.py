@@ -19,7 +19,7 @@ from served import Served
 
 from holdfast.server.app import app
 
-EXAMPLES = 200 if WHOLE else 4
+EXAMPLES = 200 if WHOLE else 2
 HEADERS: Final = {"host": "127.0.0.1:8081"}
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import golden_model as model
 import pytest
 from catalogs import Hands
-from drawn_examples import MORE
+from grid import WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mended import counted, simple, view_of
@@ -65,7 +65,7 @@ def asked(step: tuple[str, object, object], rows: Rows) -> tuple[Edit | None, Ro
     return Edit("aggregate", insert=({"customer": which, "count": 1, "sum": value},)), after
 
 
-@settings(max_examples=6 * MORE, deadline=None)
+@settings(max_examples=30 if WHOLE else 3, deadline=None)
 @given(name=NAMES, program=st.lists(steps, min_size=1, max_size=4), erased=st.sampled_from(CUSTOMERS))
 def test_edits_do_to_state_what_they_do_to_a_dictionary(
     name: str, program: list[tuple[str, object, object]], erased: str
@@ -101,7 +101,7 @@ def test_edits_do_to_state_what_they_do_to_a_dictionary(
             assert simple(view_of(catalog, savepoint_id), "default") == expected
 
 
-@settings(max_examples=4 * MORE, deadline=None)
+@settings(max_examples=20 if WHOLE else 2, deadline=None)
 @given(bound=st.integers(-10, 130), keys=st.sets(st.sampled_from(CUSTOMERS)), place=st.integers(0, 3))
 def test_lists_keep_their_counters(bound: int, keys: set[str], place: int) -> None:
     with tempfile.TemporaryDirectory() as folder_name:

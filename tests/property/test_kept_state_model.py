@@ -21,7 +21,6 @@ from holdfast.worker.state import upkeep
 
 START = 1_000_000
 # All of them take minutes.
-MANY = 10 if WHOLE else 1
 WHO = ["ann", "bob", None]
 EVENT = st.fixed_dictionaries(
     {
@@ -128,7 +127,7 @@ def distinct(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({each["who"]: each for each in changes}.values())
 
 
-@settings(max_examples=25 * MANY)
+@settings(max_examples=250 if WHOLE else 12)
 @given(
     st.lists(BATCH, min_size=1, max_size=5),
     st.lists(CHANGE, max_size=4).map(distinct),
@@ -144,7 +143,7 @@ def test_a_job_goes_on_from_changed_state_as_the_model_does(
     both.run(after)
 
 
-@settings(max_examples=15 * MANY)
+@settings(max_examples=150 if WHOLE else 8)
 @given(
     st.lists(BATCH, min_size=1, max_size=3),
     st.lists(CHANGE, min_size=1, max_size=4).map(distinct),
@@ -176,7 +175,7 @@ def test_changed_keys_are_read_as_they_were_set(
             assert timers == set(mine["timers"])
 
 
-@settings(max_examples=15 * MANY)
+@settings(max_examples=150 if WHOLE else 8)
 @given(
     st.lists(BATCH, min_size=1, max_size=5),
     st.lists(BATCH, min_size=1, max_size=5),
@@ -206,7 +205,7 @@ def test_a_job_goes_on_in_another_number_of_key_groups(
     both.run(after)
 
 
-@settings(max_examples=15 * MANY)
+@settings(max_examples=150 if WHOLE else 8)
 @given(st.lists(BATCH, min_size=1, max_size=5), st.lists(BATCH, min_size=1, max_size=5), st.integers(1, 6))
 def test_a_job_goes_on_from_state_that_was_made_of_its_tables(
     before: list[dict[str, Any]], after: list[dict[str, Any]], key_groups: int

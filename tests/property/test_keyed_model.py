@@ -38,7 +38,7 @@ def in_time(ms: int) -> dt.datetime:
 
 
 # Clocks move in few and round steps, so that they meet the ends of lives and timers exactly.
-@settings(max_examples=300 if WHOLE else 60)
+@settings(max_examples=300 if WHOLE else 25)
 @given(st.lists(BATCH, min_size=4, max_size=12), st.integers(1, 9))
 def test_a_processor_follows_the_rules(batches: list[dict[str, Any]], key_groups: int) -> None:
     now, watermark = START, START - 20_000

@@ -165,7 +165,7 @@ def moved(batch: dict[str, Any], watermark_ms: int) -> list[dict[str, Any]]:
     return [{**each, "ts": watermark_ms * 1000 + each["ts"]} for each in batch["events"]]
 
 
-@settings(max_examples=60 if WHOLE else 25)
+@settings(max_examples=60 if WHOLE else 12)
 @given(st.lists(BATCH, min_size=3, max_size=9), st.integers(1, 5))
 def test_with_final_each_event_comes_once_with_all_of_its_range(
     batches: list[dict[str, Any]], key_groups: int
@@ -188,7 +188,7 @@ def test_with_final_each_event_comes_once_with_all_of_its_range(
     assert len(model.answered) == len(model.taken)
 
 
-@settings(max_examples=60 if WHOLE else 25)
+@settings(max_examples=60 if WHOLE else 12)
 @given(st.lists(BATCH, min_size=3, max_size=9), st.integers(1, 5))
 def test_with_early_each_event_has_what_has_come_until_then(
     batches: list[dict[str, Any]], key_groups: int
@@ -209,7 +209,7 @@ def test_with_early_each_event_has_what_has_come_until_then(
 def test_a_key_holds_no_more_than_twice_its_window() -> None:
     running = harness("final", 1)
     event = {"who": "ann", "n": 1, "price": None, "x": 0.5}
-    for second in range(120):
+    for second in range(120 if WHOLE else 40):
         at_ms = START_MS + second * 1_000
         running.set_clocks(watermark=at_ms - 1)
         rows = running.send({**event, "ts": in_time(at_ms * 1_000)})

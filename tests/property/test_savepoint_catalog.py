@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 
 from catalogs import Hands, file_query, target
-from drawn_examples import MORE
+from grid import WHOLE
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -93,5 +93,7 @@ def saved(files: dict[str, bytes], batch: int) -> dict[str, str]:
     return {path: hashlib.sha256(files[path]).hexdigest() for path in wanted}
 
 
-Catalogs.TestCase.settings = settings(max_examples=60 * MORE, stateful_step_count=25, deadline=None)
+Catalogs.TestCase.settings = settings(
+    max_examples=300 if WHOLE else 25, stateful_step_count=25, deadline=None
+)
 TestCatalogs = Catalogs.TestCase

@@ -139,7 +139,7 @@ def quiet(*seconds: int) -> dict[str, Any]:
 
 
 # Two sessions that an event out of order makes one; an event exactly at the end of one.
-@settings(max_examples=100 if WHOLE else 30)
+@settings(max_examples=100 if WHOLE else 12)
 @given(
     st.lists(BATCH, min_size=3, max_size=9),
     st.sampled_from([None, 10_000, 12_500, 30_000]),
