@@ -27,6 +27,7 @@ INTERNAL = {
 }
 
 
+@functools.cache
 def imported(module: str) -> dict[str, tuple[str, str]]:
     """The names that a module imports, those for type checkers included, with where they come from."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
