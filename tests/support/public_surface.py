@@ -25,17 +25,18 @@ from holdfast.json_shapes import json_fields
 
 WRITTEN = Path(__file__).parents[1] / "unit" / "public_surface.json"
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
+# What a file with shapes has somewhere: no other is parsed.
+HAS_SHAPES = re.compile("JsonShape|emit_json|def (?:as_dict|as_json|render)")
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def surface() -> dict[str, Any]:
     """All public names by where they are used."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "made"
-        folder.mkdir()
-        written_state.write(folder)
-        written = files(folder)
-        printed = verbs_json.fields_by_verb(folder)
+    return names_in_code() | names_in_what_is_made()
+
+
+def names_in_code() -> dict[str, Any]:
+    """The names that are read from the code alone."""
     return {
         "python": python(),
         "command line": command_line(),
@@ -44,12 +45,19 @@ def surface() -> dict[str, Any]:
         "alerts": alerts(),
         "errors": errors(),
         "settings": settings(),
-        "json of verbs": printed,
         "json shapes": json_shapes(),
-        "files": written,
         "environment": environment(),
         "spark settings": spark_settings(),
     }
+
+
+def names_in_what_is_made() -> dict[str, Any]:
+    """The names in what real runs print and write."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "made"
+        folder.mkdir()
+        written_state.write(folder)
+        return {"files": files(folder), "json of verbs": verbs_json.fields_by_verb(folder)}
 
 
 def python() -> dict[str, Any]:
@@ -231,7 +239,8 @@ def json_shapes() -> list[str]:
 
 def shapes_in(file: Path) -> Iterator[str]:
     """The shapes in one file."""
-    for owner in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    text = file.read_text(encoding="utf-8")
+    for owner in ast.walk(ast.parse(text if HAS_SHAPES.search(text) else "")):
         if isinstance(owner, ast.ClassDef):
             if any(isinstance(base, ast.Name) and base.id == "JsonShape" for base in owner.bases):
                 yield " ".join(sorted(field.name for field in json_fields(class_in(file, owner.name))))
