@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
 import re
 from pathlib import Path
 
@@ -13,8 +16,17 @@ from verb_calls import leaves, verb_of
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, str]:
-    return printed()
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Made by the first worker that asks; the others wait for it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    made = shared / "output_scenes.json"
+    with (shared / "output_scenes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            made.write_text(json.dumps(printed()), encoding="utf-8")
+    texts: dict[str, str] = json.loads(made.read_text(encoding="utf-8"))
+    return texts
 
 
 @pytest.mark.slow
