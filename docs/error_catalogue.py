@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,23 +49,29 @@ class RaisedError:
         return f"| `{self.code}` | {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
 
 
+class _Module:
+    """What is needed of a module: its tree is not kept, which the collector of garbage would walk through."""
+
+    def __init__(self, file: Path, package: Path) -> None:
+        self.file = file.relative_to(package)
+        self.name = ".".join((package.name, *self.file.with_suffix("").parts))
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(tree))
+        self.constants = _constants(tree)
+        self.imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+        self.calls = [
+            (node, _facts(node.args[0], nodes) or [node.args[0]])
+            for node in nodes
+            if isinstance(node, ast.Call) and _name(node.func) in _KINDS and node.args
+        ]
+
+
 @functools.cache
 def raised_errors(package: Path) -> tuple[RaisedError, ...]:
     """Return every error that a package creates, in the order of its files."""
-    trees = {
-        file: ast.parse(file.read_text(encoding="utf-8"))
-        for file in sorted(package.rglob("*.py"))
-        if file.name != "errors.py"
-    }
-    constants = {
-        ".".join((package.name, *file.relative_to(package).with_suffix("").parts)): _constants(tree)
-        for file, tree in trees.items()
-    }
-    return tuple(
-        error
-        for (file, tree), own in zip(trees.items(), constants.values(), strict=True)
-        for error in _errors_in(tree, file.relative_to(package), {**_imported(tree, constants), **own})
-    )
+    modules = [_Module(file, package) for file in sorted(package.rglob("*.py")) if file.name != "errors.py"]
+    constants = {module.name: module.constants for module in modules}
+    return tuple(error for module in modules for error in _errors_in(module, constants))
 
 
 def error_codes(errors: Iterable[RaisedError], former: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,32 +112,25 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
     }
 
 
-def _imported(tree: ast.Module, constants: Mapping[str, dict[str, ast.expr]]) -> dict[str, ast.expr]:
+def _imported(module: _Module, constants: Mapping[str, dict[str, ast.expr]]) -> dict[str, ast.expr]:
     """Return the texts of other modules, by the names under which a module imports them."""
     return {
         alias.asname or alias.name: own[alias.name]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
+        for node in module.imports
         for own in [constants.get(node.module or "", {})]
         for alias in node.names
         if alias.name in own
     }
 
 
-def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) -> Iterator[RaisedError]:
+def _errors_in(module: _Module, of_modules: Mapping[str, dict[str, ast.expr]]) -> Iterator[RaisedError]:
+    file = module.file
     room = f"{file.parts[0]}/" if len(file.parts) > 1 else file.name
-    functions = {
-        id(node): owner
-        for owner in ast.walk(tree)
-        if isinstance(owner, ast.FunctionDef)
-        for node in ast.walk(owner)
-    }
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and _name(node.func) in _KINDS and node.args):
-            continue
+    constants = {**_imported(module, of_modules), **module.constants}
+    for node, facts in module.calls:
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         texts = {part: _text(given[part], constants) if part in given else "" for part in _PARTS}
-        for fact in _facts(node.args[0], functions.get(id(node)), tree) or [node.args[0]]:
+        for fact in facts:
             yield RaisedError(
                 kind=_KINDS[_name(node.func)],
                 code=_text(given["code"], {}) if "code" in given else "",
@@ -145,10 +144,18 @@ def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) 
             )
 
 
-def _facts(fact: ast.expr, owner: ast.FunctionDef | None, tree: ast.Module) -> list[ast.expr]:
+def _facts(fact: ast.expr, nodes: Sequence[ast.AST]) -> list[ast.expr]:
     """Return the texts of a variable of a function: those assigned to it, or passed by the callers."""
-    if not isinstance(fact, ast.Name) or owner is None:
+    if not isinstance(fact, ast.Name):
         return []
+    owners = [
+        node
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.lineno <= fact.lineno <= (node.end_lineno or 0)
+    ]
+    if not owners:
+        return []
+    owner = owners[-1]  # the innermost
     assigned = [
         node.value
         for node in ast.walk(owner)
@@ -160,7 +167,7 @@ def _facts(fact: ast.expr, owner: ast.FunctionDef | None, tree: ast.Module) -> l
     at = names.index(fact.id)
     return [
         node.args[at]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Call) and _name(node.func) == owner.name and len(node.args) > at
     ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -144,9 +145,14 @@ def modules() -> str:
     return "\n".join(parts)
 
 
+# The start of a module: the rest needs no parser.
+_DOCSTRING = re.compile(r'(?:#.*\n|\s)*r?""".*?"""', re.DOTALL)
+
+
 def _summary(module: Path) -> str:
-    text = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+    head = _DOCSTRING.match(module.read_text(encoding="utf-8"))
+    text = ast.get_docstring(ast.parse(head[0])) if head else None
+    return " ".join((text or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 GIVEN = """## Arguments
