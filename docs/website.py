@@ -290,12 +290,13 @@ def stage(folder: Path, text: Pages) -> None:
         shutil.copyfile(file, target)
 
 
-def build(target: Path, text: Pages | None = None) -> list[str]:
+def build(target: Path, text: Pages | None = None, theme: str = "furo") -> list[str]:
     """Build the site; return its warnings, of which a broken link is one.
 
     Args:
         target: The folder of the site, replaced by it.
         text: The pages; by default all of them.
+        theme: The theme of Sphinx.
     """
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace, patch_docutils
@@ -315,7 +316,7 @@ def build(target: Path, text: Pages | None = None) -> list[str]:
                 "version": metadata.version("holdfast"),
                 "extensions": ["myst_parser"],
                 "root_doc": "index",
-                "html_theme": "furo",
+                "html_theme": theme,
                 "html_title": "Holdfast",
                 "html_copy_source": False,
                 "html_show_copyright": False,
