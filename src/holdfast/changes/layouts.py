@@ -49,18 +49,17 @@ def moved(
         Corrupt: The state is damaged.
         Internal: The rows differ after the move.
     """
-    before = _contents(work, tell)
+    before = _contents(work, plan.batch_id, tell)
     if backend is not None:
         backend(work)
     work.end_at(plan.batch_id)
-    after = _contents(work, tell)
+    after = _contents(work, plan.batch_id, tell)
     require_same_rows(before, after, plan.source)
     return StatesMoved(before, after)
 
 
-def _contents(work: WorkingCopy, tell: ProgressCallback | None) -> tuple[StateContent, ...]:
-    batch_id = None if work.tasks is None else read(work.checkpoint).batch_id
-    if work.tasks is None or batch_id is None:
+def _contents(work: WorkingCopy, batch_id: int, tell: ProgressCallback | None) -> tuple[StateContent, ...]:
+    if work.tasks is None:
         return contents(work.checkpoint, tell=tell)
     shared = SharedCheckpoint.of(work.checkpoint, batch_id)
     return contents_on(work.tasks, shared, work.checkpoint, batch_id, tell)

@@ -420,12 +420,7 @@ def rescale(
         int,
         typer.Option("--partitions", min=1, metavar="N", help="Number of partitions of the state."),
     ],
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Move the state on the executors of this Spark cluster."
-        ),
-    ] = None,
+    master: options.MovingMaster = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,

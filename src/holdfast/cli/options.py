@@ -126,6 +126,10 @@ Operator = Annotated[
     str | None, typer.Option("--operator", metavar="OPERATOR", help="The operator's name or number.")
 ]
 Master = Annotated[str | None, typer.Option("--master", help="The Spark master.")]
+MovingMaster = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Move the state on the executors of this Spark cluster."),
+]
 Pairs = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting or parameter of the job to override."),

@@ -345,12 +345,7 @@ def migrate(
     query: Query = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Move the state on the executors of this Spark cluster."
-        ),
-    ] = None,
+    master: options.MovingMaster = None,
     backend: Annotated[
         str | None,
         typer.Option(

@@ -74,8 +74,11 @@ class Executors(AbstractContextManager["Executors"]):
     @property
     def slots(self) -> int:
         """The number of tasks that run at once, as far as executors have registered."""
-        context: Any = self._spark.sparkContext if self._spark is not None else None
-        return int(context.defaultParallelism)
+        return int(self._context.defaultParallelism)
+
+    @property
+    def _context(self) -> Any:
+        return None if self._spark is None else self._spark.sparkContext
 
     def run(
         self,
@@ -145,9 +148,8 @@ class Executors(AbstractContextManager["Executors"]):
 
     def _spread(self, items: Sequence[Any]) -> Any:
         """Return an RDD of the items."""
-        context: Any = self._spark.sparkContext if self._spark is not None else None
         tasks = min(len(items), max(_FEWEST_TASKS, _TASKS_PER_SLOT * self.slots))
-        return context.parallelize(items, tasks)
+        return self._context.parallelize(items, tasks)
 
 
 def _collected(rdd: Any) -> list[Any]:

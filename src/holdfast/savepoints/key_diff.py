@@ -608,7 +608,7 @@ def merge_changes(
 def count_changes(
     one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]], samples: int
 ) -> ChangeCounts:
-    """Return the number of differing keys by type of change, and so many of the smallest hashes."""
+    """Return the number of differing keys by type of change, with the smallest hashes as samples."""
     return {change: (len(keys), sorted(keys)[:samples]) for change, keys in _changes(one, other).items()}
 
 
