@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src"
 KEPT: Final = ROOT / ".mutants"
 # Leaves out tests that need a JVM or a server.
-MARKERS: Final = "not slow and not spark and not services and not fault and not browser"
+MARKERS: Final = "not spark and not services and not fault and not browser"
 FOLDER: Final = "HOLDFAST_EXECUTED_LINES"
 # Test files that run before the record is saved again.
 _AT_ONCE: Final = 15
