@@ -16,9 +16,11 @@ from holdfast_bench.nexmark.processors import (
     FirstSeen,
     HighestBids,
     LastBids,
+    MostBids,
     ProcessingWindows,
     Report,
     SellerAverages,
+    SlidingCounts,
     TopBids,
     WinningBids,
     WinningPrices,
@@ -34,6 +36,16 @@ def q4(streams: Streams) -> DataFrame:
     return hf.keyed(won, by="category").process(
         CategoryAverages(), output=CategoryAverages.output, name="averages"
     )
+
+
+def q5(streams: Streams) -> DataFrame:
+    """Find the auctions with the most bids in the last ten seconds, every two seconds."""
+    bids = timed(streams.bid).select("auction", "dateTime")
+    counted = hf.keyed(bids, by="auction").process(
+        SlidingCounts(), output=SlidingCounts.output, name="counts"
+    )
+    most = hf.keyed(counted, by="starttime").process(MostBids(), output=MostBids.output, name="most")
+    return most.selectExpr("starttime", f"starttime + INTERVAL {WINDOW} AS endtime", "auction", "num")
 
 
 def q6(streams: Streams) -> DataFrame:
@@ -221,7 +233,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 _CLOSES: Final = frozenset({"q4", "q5", "q6", "q7", "q8", "q9", "q11"})
 _HOLDFAST: Final[Mapping[str, Callable[[Streams], DataFrame]]] = {
     **PLAIN,
-    **{query.__name__: query for query in (q4, q6, q7, q9, q11, q12, q13, q15, q16, q18, q19, q20)},
+    **{query.__name__: query for query in (q4, q5, q6, q7, q9, q11, q12, q13, q15, q16, q18, q19, q20)},
 }
 QUERIES: Final[Mapping[str, Query]] = {
     name: Query(

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 WINDOW_MS: Final = 10_000
+SLIDE_MS: Final = 2_000
+# A sliding window consists of so many parts.
+PARTS: Final = WINDOW_MS // SLIDE_MS
+_NEVER: Final = -(2**40)
 TOP: Final = 10
 LAST: Final = 10
 
@@ -162,13 +166,102 @@ class HighestBids(hf.KeyedTable):
         state.price = np.maximum(highest, state.price)
         equal = _numbers(events["price"]) == state.price.get()[state.position]
         state.bids.append(_structs(events, state.bids.get().type.value_type), where=equal)
-        state.timer(_numbers(state.keys["starttime"]) // 1000 + WINDOW_MS)
+        state.timer(_ms(state.keys["starttime"]) + WINDOW_MS)
 
     def on_timers(self, timers: pa.Table, state: Any) -> pa.Table:  # noqa: ARG002 - each window has one timer
         """Emit and forget."""
         bids = pc.list_flatten(state.bids.get())
         state.clear()
         return pa.Table.from_arrays(bids.flatten(), names=bids.type.names)
+
+
+class SlidingCounts(hf.KeyedTable):
+    """Per auction: its bids of the last ten seconds, counted every two seconds.
+
+    A bid is counted once, in its part of two seconds; a window is the sum of five parts. When the watermark
+    passes the end of a window, only the auctions with the most bids of each partition are emitted.
+    """
+
+    parts = hf.value("array<struct<part: long, bids: long>>")
+
+    combined = "auction long, part long, bids long"
+    output = "starttime timestamp, auction long, num long"
+
+    def combine(self, events: pa.Table) -> pa.Table:
+        """Count bids before the shuffle."""
+        parts = pa.table([events["auction"], _ms(events["dateTime"]) // SLIDE_MS], names=["auction", "part"])
+        counted = parts.group_by(["auction", "part"]).aggregate([([], "count_all")])
+        return counted.rename_columns(["auction", "part", "bids"])
+
+    def on_batch(self, events: pa.Table, state: Any) -> None:
+        """Add the bids of windows that are still open."""
+        closed = self._closed(state)
+        added = _structs(events, state.parts.get().type.value_type)
+        is_open = _numbers(added.field("part")) + PARTS > closed
+        kept = pc.list_flatten(state.parts.get())
+        parts = pa.concat_arrays([kept, added.filter(is_open)])
+        owner = np.concatenate([_owners(state.parts.get()), state.position[is_open]])
+        self._keep(parts, owner, state, closed)
+
+    def on_timers(self, timers: pa.Table, state: Any) -> pa.Table:
+        """Emit the windows that are over, and forget the parts that no open window has."""
+        closed = self._closed(state)
+        since = np.zeros(state.size, np.int64)
+        since[state.position] = _ms(timers["at"]) // SLIDE_MS
+        parts, owner = pc.list_flatten(state.parts.get()), _owners(state.parts.get())
+        part = _numbers(parts.field("part"))
+        # The windows of a part, by their ends.
+        end = part + np.arange(1, PARTS + 1)[:, np.newaxis]
+        step, row = np.nonzero((end >= since[owner]) & (end <= closed))
+        windows, of_pair = np.unique([end[step, row], owner[row]], axis=1, return_inverse=True)
+        bids = np.zeros(windows.shape[1], np.int64)
+        np.add.at(bids, of_pair.ravel(), _numbers(parts.field("bids"))[row])
+        is_open = part + PARTS > closed
+        self._keep(parts.filter(is_open), owner[is_open], state, closed)
+        counted = pa.table(
+            [
+                _timestamps((windows[0] - PARTS) * SLIDE_MS),
+                state.keys["auction"].take(pa.array(windows[1])),
+                bids,
+            ],
+            names=["starttime", "auction", "num"],
+        )
+        return _most(counted)
+
+    def _closed(self, state: Any) -> int:
+        """Return the end of the newest window that is over, in parts."""
+        return _NEVER if state.watermark_ms is None else int(state.watermark_ms // SLIDE_MS)
+
+    def _keep(self, parts: pa.Array, owner: Numbers, state: Any, closed: int) -> None:
+        """Set the parts of all keys, and their timers to the end of the first window that is not emitted."""
+        state.parts = _lists(parts, owner, state.parts.get().type, state.size)
+        first = np.full(state.size, np.iinfo(np.int64).max)
+        np.minimum.at(first, owner, _numbers(parts.field("part")))
+        held = np.bincount(owner, minlength=state.size) > 0
+        state.timer((np.maximum(np.where(held, first, 0), closed) + 1) * SLIDE_MS, where=held)
+
+
+class MostBids(hf.KeyedTable):
+    """Per window: the auctions with the most bids, of those with the most of each partition.
+
+    All counts of a window come in one batch: that in which the watermark has passed its end.
+    """
+
+    output = "starttime timestamp, auction long, num long"
+
+    def combine(self, events: pa.Table) -> pa.Table:
+        """Compare before the shuffle."""
+        return _most(events)
+
+    def on_batch(self, events: pa.Table, state: Any) -> pa.Table:  # noqa: ARG002 - nothing is kept
+        """Compare and emit."""
+        return _most(events)
+
+
+def _most(counted: pa.Table) -> pa.Table:
+    """Keep the rows with the most bids of each window."""
+    windows, of_window = np.unique(_numbers(counted["starttime"]), return_inverse=True)
+    return counted.take(_largest(of_window, len(windows), _numbers(counted["num"]), ties=True))
 
 
 class ProcessingWindows(hf.KeyedTable):
@@ -350,10 +443,7 @@ class TopBids(hf.KeyedTable):
         best, rank = _top(owner, state.size, pa.Table.from_arrays(rivals.flatten(), names=rivals.type.names))
         changed = np.zeros(state.size, np.bool_)
         changed[owner[best[best >= len(kept)]]] = True
-        sizes = np.bincount(owner[best], minlength=state.size)
-        lists = pa.ListArray.from_arrays(
-            pa.array(np.append(0, np.cumsum(sizes)), pa.int32()), rivals.take(pa.array(best)), type=held.type
-        )
+        lists = _lists(rivals.take(pa.array(best)), owner[best], held.type, state.size)
         state.top.set(lists, where=changed)
         best, rank = best[changed[owner[best]]], rank[changed[owner[best]]]
         rows = rivals.take(pa.array(best))
@@ -440,6 +530,14 @@ def _owners(lists: pa.Array) -> Numbers:
     return owners
 
 
+def _lists(values: pa.Array, owner: Numbers, kind: pa.ListType, size: int) -> pa.Array:
+    """Return a list for each owner with its values in their order; null for an owner without any."""
+    sizes = np.bincount(owner, minlength=size)
+    ordered = values.take(pa.array(np.argsort(owner, kind="stable")))
+    ends = pa.array(np.append(0, np.cumsum(sizes)), pa.int32())
+    return pa.ListArray.from_arrays(ends, ordered, type=kind, mask=pa.array(sizes == 0))
+
+
 def _mask(column: Any) -> Mask:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -453,6 +551,10 @@ def _numbers(column: Any) -> Numbers:
         column = column.combine_chunks()
     whole = column.cast(pa.int64()) if kinds.is_timestamp(column.type) else column
     return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _ms(times: Any) -> Numbers:
+    return _numbers(times) // 1000
 
 
 def _timestamps(ms: Numbers) -> pa.Array:

@@ -203,6 +203,55 @@ def test_highest_bids(folder: Path, database: duckdb.DuckDBPyConnection) -> None
     assert differences(database, "q7", simple(harness, folder, database, WINDOWED, timed=True)) == {}
 
 
+def sliding(rows: Mapping[int, Iterable[tuple[int, float]]]) -> list[tuple[float, int, int]]:
+    """Send the bids, (auction, seconds), before each watermark; return what is found."""
+    counts = Harness(
+        p.SlidingCounts(),
+        by="auction",
+        events="auction long, dateTime timestamp",
+        output=p.SlidingCounts.output,
+        time="dateTime",
+    )
+    most = Harness(p.MostBids(), by="starttime", events=p.MostBids.output, output=p.MostBids.output)
+    found = []
+    for watermark, bids in rows.items():
+        counts.send(*({"auction": auction, "dateTime": moment(at)} for auction, at in bids))
+        found += most.send(*counts.watermark(moment(watermark)))
+    assert counts.keys() == []
+    return sorted((row["starttime"].timestamp(), row["auction"], row["num"]) for row in found)
+
+
+def moment(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.timezone.utc)
+
+
+def test_sliding_windows_by_hand() -> None:
+    # Auction 1 has a bid in seconds 100 and 103, auction 2 in second 103; the watermark comes in two steps.
+    expected = [(92, 1, 1), (94, 1, 2), (96, 1, 2), (98, 1, 2), (100, 1, 2), (102, 1, 1), (102, 2, 1)]
+    assert sliding({90: [(1, 100), (1, 103), (2, 103)], 103: [], 200: []}) == expected
+    # The earlier bid arrives later, but before a window of it is over; a bid at 89 is in no open window.
+    assert sliding({91: [(1, 103), (2, 103)], 101: [(1, 100)], 105: [(1, 89)], 300: []}) == expected
+
+
+def test_most_bids_of_sliding_windows(folder: Path, database: duckdb.DuckDBPyConnection) -> None:
+    counts = Harness(
+        p.SlidingCounts(),
+        by="auction",
+        events=SCHEMAS["bid"],
+        output=p.SlidingCounts.output,
+        time="dateTime",
+    )
+    most = Harness(p.MostBids(), by="starttime", events=p.MostBids.output, output=p.MostBids.output)
+    emitted = Emitted()
+    for number, (rows, watermark) in enumerate(batches(folder, database, {"bid": "SELECT * FROM bid"})):
+        counts.send(*rows["bid"])
+        found = most.send(*counts.watermark(watermark))
+        ended = [{**row, "endtime": row["starttime"] + dt.timedelta(seconds=10)} for row in found]
+        emitted.add(number, ended)
+    columns = ["batch", "starttime", "endtime", "auction", "num"]
+    assert differences(database, "q5", emitted.table().select(columns)) == {}
+
+
 def test_windows_of_processing_time(folder: Path, database: duckdb.DuckDBPyConnection) -> None:
     harness = Harness(
         p.ProcessingWindows(), by="bidder", events="bidder long", output=p.ProcessingWindows.output, now=0
