@@ -17,7 +17,8 @@ from holdfast import savepoints
 from holdfast.changes.reshaping import migrate
 from holdfast.checkpoints import read
 from holdfast.checkpoints.naming import PINNED, RELEASES
-from holdfast.savepoints.spark_upgrade import TESTED, check_spark
+from holdfast.model import Effect
+from holdfast.savepoints.spark_upgrade import TESTED, SparkFinding, SparkReport, check_spark
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "golden"))
@@ -26,6 +27,7 @@ from golden_queries import PROVIDERS, write_input  # noqa: E402 - it is beside t
 from make_plain import QUERIES, names_for  # noqa: E402 - as above
 
 STORE = "spark.sql.streaming.stateStore"
+CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 # All neighbours, and two longer steps; a pair whose tests have passed becomes one of `TESTED`.
 UPGRADES = tuple(sorted({*pairwise(RELEASES), *TESTED}))
 BEFORE, AFTER = range(6), range(6, 10)
@@ -85,6 +87,10 @@ def test_a_newer_spark_goes_on_as_the_older_one_would_have(
         assert {setting.name for setting in PINNED} & set(confs) == {
             setting.name for setting in PINNED if setting.since <= after
         }, query
+
+
+def of_meaning(report: SparkReport) -> list[SparkFinding]:
+    return [finding for finding in report.findings if finding.effect is not Effect.NONE]
 
 
 def has_snapshots_of_4_0(checkpoint: Path) -> bool:

@@ -118,6 +118,7 @@ def test_columns_of_both_sides_change(
         to=new.writeStream,
         initial={"left.note": "none", "right.currency": None},
         conf={JOIN_FORMAT: new_format},
+        master="local[2]" if new_format == "3" else None,
         spark=spark,
         stopped=True,
     )

@@ -143,8 +143,10 @@ def test_many_changes_in_one_query(
         "rename": {"customer": "who"},
         "initial": {"seen": 100},
     }
+    # Form 2 is converted in tasks.
+    master = "local[2]" if form == "2" else None
     with pytest.raises(Invalid, match="rows would get the same key") as refused:
-        hf.evolve(query.folder / "old", query.folder / "new", **wanted, stopped=True)
+        hf.evolve(query.folder / "old", query.folder / "new", **wanted, master=master, stopped=True)
     pairs = {(event["customer"], event["shop"]) for event in before}
     shared = len(pairs) - len({customer for customer, _ in pairs})
     assert f"{shared} rows with the key of another row after dropping shop" in str(refused.value.found)
@@ -168,7 +170,9 @@ def test_many_changes_in_one_query(
         "mean.sum": ("dropped", None),
         "mean.count": ("dropped", None),
     }
-    made = hf.evolve(query.folder / "old", query.folder / "new", **wanted, merge=True, stopped=True)
+    made = hf.evolve(
+        query.folder / "old", query.folder / "new", **wanted, merge=True, master=master, stopped=True
+    )
     assert made.merged == shared
     assert checkpoints.verify(query.folder / "new").problems == ()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from holdfast.changes import working_copy
 from holdfast.errors import HoldfastError
@@ -46,8 +46,8 @@ class TasksHere:
         for item in reversed(list(items)):
             try:
                 for _ in range(2):
-                    there, given = pickle.loads(pickle.dumps((work, item)))
-                    result, of_item = pickle.loads(pickle.dumps(there(given)))
+                    there, given = _sent((work, item))
+                    result, of_item = _sent(there(given))
             except HoldfastError as error:
                 errors.append(error)
                 continue
@@ -58,6 +58,10 @@ class TasksHere:
         if errors:
             raise errors[-1]  # of the first item
         return results[::-1], [fold(parts[group]) for group in range(groups)]
+
+
+def _sent(value: Any) -> Any:
+    return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call] # pyspark's copy has none
 
 
 class _WithoutParts:

@@ -150,7 +150,7 @@ class StateChange:
         self.home = home
         self._steps: list[tuple[StepOrder, Prepare]] = []
         self._layout: dict[str, Any] = {}
-        self._master: str | None = None
+        self._masters: dict[StepOrder, str | None] = {}
         self._table: Address | None = None
 
     def partitions(self, number: int, *, master: str | None = None) -> Self:
@@ -159,11 +159,11 @@ class StateChange:
         Args:
             number: The number of partitions.
             master: The master of a Spark cluster whose executors move the state, as in
-                `hf.savepoints.rescale`, if the change has only steps that move it to a different layout;
-                otherwise, only of a session for keys that only Spark can move.
+                `hf.savepoints.rescale`, if the change only moves state to a different layout; otherwise, only
+                of a session for keys that only Spark can move.
         """
         whole(number, "partitions", least=1, most=PARTITIONS)
-        self._master = master
+        self._masters[StepOrder.LAYOUT] = master
         return self._in_layout(partitions=number)
 
     def backend(self, name: BackendName) -> Self:
@@ -357,9 +357,12 @@ class StateChange:
 
     def _spread(self, plan: StepsPlan) -> str | None:
         """Return the master of the executors; None if a step does not run on them."""
-        moves = all(rank is StepOrder.LAYOUT for rank, _ in self._steps)
+        ranks = {rank for rank, _ in self._steps}
         by_spark = any(getattr(step.plan, "starts_spark", False) for step in plan.steps)
-        return self._master if moves and not by_spark else None
+        if by_spark or not ranks <= {StepOrder.CODE, StepOrder.LAYOUT}:
+            return None
+        # The session that plans the code is the session of the executors, too.
+        return self._masters.get(StepOrder.CODE if StepOrder.CODE in ranks else StepOrder.LAYOUT)
 
     def _add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
         """Add a step with a position in the order."""
@@ -376,7 +379,12 @@ class StateChange:
     def _layout_step(self, source: ChangeSource, target: Storage) -> Prepared:
         if set(self._layout) == {"partitions"}:
             number = self._layout["partitions"]
-            return nullcontext((planned_rescale(source, target, number), _Partitions(number, self._master)))
+            return nullcontext(
+                (
+                    planned_rescale(source, target, number),
+                    _Partitions(number, self._masters.get(StepOrder.LAYOUT)),
+                )
+            )
         plan = planned_migration(source, target, **self._layout)
         return nullcontext((plan, _Layout(dict(self._layout))))
 

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast import layout
-from holdfast.changes.column_changes import (
-    ColumnChange,
-    OperatorConversion,
-    converted_fields,
-    refuse_merge,
-    row_change,
-)
+from holdfast.changes.column_changes import ColumnChange, OperatorConversion, refuse_merge, row_change
+from holdfast.changes.converting import SharedConversion, StateConverter, Written, convert_part, together
 from holdfast.changes.engine import ChangePlan, carry_out
 from holdfast.changes.join_columns import JOIN_FORMAT, JoinConversion, join_change
+from holdfast.changes.layouts import contents_of
 from holdfast.changes.operator_matching import Matched, Wishes, described, match_operators
-from holdfast.changes.rewriting import OperatorRewrite, StateShape
+from holdfast.changes.rewriting import OperatorRewrite, StateShape, write_all
 from holdfast.changes.state_columns import OperatorColumns, columns_of
-from holdfast.changes.working_copy import MaintenanceCommit, WorkingCopy, begin
-from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, Tree
+from holdfast.changes.working_copy import MaintenanceCommit, SharedWork, WorkingCopy, begin
+from holdfast.checkpoints.checkpoint import ProgressCallback, Tree
 from holdfast.checkpoints.naming import plan_note
-from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
-from holdfast.checkpoints.state.key_partition import KeyPartitions, require_in_partition
-from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
-from holdfast.checkpoints.state.rows import store_chunks
-from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
+from holdfast.checkpoints.state.contents import ContentSum, StateContent
+from holdfast.checkpoints.state.states import OperatorShape, operator_states
 from holdfast.clock import now_ms
 from holdfast.errors import Internal, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
 from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.operators import KEYED_VARIABLES, STREAM_JOIN, operator_names
-from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
-from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
+from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile
 from holdfast.model import PlanChange
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.ownership.usage import CheckpointUsage
@@ -45,10 +37,9 @@ from holdfast.quantities import counted
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind
-from holdfast.savepoints.stores import StoreForm, StoreWriter
+from holdfast.savepoints.spread import SharedCheckpoint, Tasks
 from holdfast.savepoints.verdicts import fits, text_of
-from holdfast.storage.local import LocalStorage
-from holdfast.storage.port import Storage, full
+from holdfast.storage.port import Storage
 from holdfast.storage.remote import hadoop_address
 
 
@@ -244,82 +235,10 @@ def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -
                     )
 
 
-_Values = dict[str, Any]
-
-
-class RowConversion:
-    """A converter of one operator's rows.
-
-    Cost: about a microsecond for each column of the old row and for each column of the new row.
-
-    Args:
-        change: The conversion of the operator's columns.
-        codec: The codec of the saved rows.
-    """
-
-    def __init__(self, change: OperatorConversion, codec: StateCodec) -> None:
-        self._change = change
-        self._codec = codec
-        self._keys = RowCodec(change.new.key_type)
-        self._values = RowCodec(change.new.value_type)
-        self._copied: Final = [
-            (column.name, None if place is None else change.new.keys[place].name)
-            for column, place in zip(change.new.copied, change.new.copies, strict=True)
-        ]
-
-    def rows(self, pairs: Pairs) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the new key and value of each row, as UnsafeRows.
-
-        Args:
-            pairs: The stored rows.
-
-        Raises:
-            Corrupt: A row is damaged.
-            Unsupported: A row has a null in a column that is not nullable in the new code.
-        """
-        codec = self._codec
-        for stored_key, stored_value in pairs:
-            row = codec.single_row(stored_value)
-            key_row = codec.key_row(stored_key)
-            if self._change.rows_stay:
-                yield key_row, row
-                continue
-            old = codec.value_values(row)
-            key = converted_fields(self._change.keys, codec.key_values(key_row), codec.where)
-            value = converted_fields(self._change.values, old, codec.where)
-            yield self._keys.encode(key), self._encoded(key, value, old)
-
-    def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
-        """Merge the values of two rows with the same key; every column must have a merge function."""
-        first, second = (self._values.decode(row, self._codec.where) for row in (one, other))
-        value = {
-            source.column.name: source.merge(first[source.column.name], second[source.column.name])
-            for source in self._change.values
-            if source.merge is not None
-        }
-        return self._encoded(self._keys.decode(key_row, self._codec.where), value, {})
-
-    def describe_key(self, key_row: bytes) -> str:
-        """Return a description of a key with the labels and values of its columns."""
-        values = self._keys.decode(key_row, self._codec.where)
-        labels = {column.name: column.label for column in self._change.new.keys}
-        return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the single key"
-
-    def _encoded(self, key: _Values, value: _Values, old: _Values) -> bytes:
-        for name, place in self._copied:
-            window = self._change.window
-            value[name] = (
-                key[place] if place is not None else None if window is None else old.get(window.old or "")
-            )
-        return self._values.encode(value)
-
-
 # A function that checks the checkpoint before its publication; it raises an error if the new code cannot
 # continue.
 Accepts = Callable[[Storage], None]
 
-_OPEN: Final = 32
-_BUFFER_BYTES: Final = 8 << 20
 _IDS: Final = "stateUniqueIds"
 
 
@@ -377,25 +296,6 @@ class Evolved(JsonShape):
         return sum(state.rows for state in self.states)
 
 
-@dataclass(slots=True)
-class _Written:
-    """The record of the rows written for one operator.
-
-    Attributes:
-        ids: The unique ids of the operator's files, by partition and store.
-        sums: The sums of the written rows, if the operator has one state.
-        states: The sums of the written rows by the label of the state, if it has several.
-        merged: The number of rows whose key equals that of a different row.
-        example: A key that several rows have.
-    """
-
-    ids: tuple[tuple[str, ...], ...]
-    sums: ContentSum = field(default_factory=ContentSum)
-    states: dict[str, ContentSum] = field(default_factory=dict)
-    merged: int = 0
-    example: bytes = b""
-
-
 def apply_evolution(
     source: ChangeSource,
     target: Storage,
@@ -407,6 +307,7 @@ def apply_evolution(
     accepts: Accepts = lambda _: None,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
+    shared: SharedWork | None = None,
 ) -> Evolved:
     """Create the planned checkpoint.
 
@@ -427,6 +328,7 @@ def apply_evolution(
         accepts: A final check of the checkpoint.
         tell: The progress callback, called with the work done, the total, and the current step.
         guard: The guard of the source, if that is a checkpoint.
+        shared: The executors that convert the state, and the working directory that they reach.
 
     Raises:
         Invalid: Several rows get the same key, and merging was not requested.
@@ -438,7 +340,16 @@ def apply_evolution(
     step = ConvertState(plan, code, shape, accepts)
     purpose = changing("nothing was migrated", "state migrate")
     [evolved] = carry_out(
-        source, target, plan, [step], RestoreKind.EVOLVE, purpose, folder, guard=guard, tell=tell
+        source,
+        target,
+        plan,
+        [step],
+        RestoreKind.EVOLVE,
+        purpose,
+        folder,
+        guard=guard,
+        tell=tell,
+        shared=shared,
     )
     return evolved
 
@@ -463,15 +374,15 @@ class ConvertState:
     def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Evolved:
         """See `Step`; unchanged rows are compared with the old ones, converted rows with the written ones."""
         plan = self.plan
-        before = contents(work.checkpoint, plan.batch_id, tell=tell)
-        made = folder / "evolved"
+        before = contents_of(work, plan.batch_id, tell)
+        made = work.beside(f"{folder.name}-evolved")
         evolution = _Evolution(
-            work.checkpoint, LocalStorage(made), plan, self.code, folder / "stores", self.shape
+            work.checkpoint, made, plan, self.code, folder / "stores", self.shape, work.tasks
         )
         written = evolution.written(tell)
-        work.go_on_with(made)
+        work.checkpoint = made
         work.end_at(plan.batch_id)
-        after = contents(work.checkpoint, tell=tell)
+        after = contents_of(work, plan.batch_id, tell)
         _prove(plan, before, after, written)
         self.accepts(work.checkpoint)
         merged = sum(operator.merged for operator in written.values())
@@ -482,7 +393,7 @@ def _prove(
     plan: EvolutionPlan,
     before: tuple[StateContent, ...],
     after: tuple[StateContent, ...],
-    written: Mapping[int, _Written],
+    written: Mapping[int, Written],
 ) -> None:
     """Check that the copy has the expected content: moved rows unchanged, converted rows as written.
 
@@ -549,6 +460,7 @@ class _Evolution:
         code: NewCode,
         folder: Path,
         shape: StateShape,
+        tasks: Tasks | None,
     ) -> None:
         self._old = old
         self._made = made
@@ -556,10 +468,10 @@ class _Evolution:
         self._code = code
         self._folder = folder
         self._shape = shape
+        self._tasks = tasks
         self._now_ms = now_ms()
-        self._saved = {operator.operator_id: operator for operator in operator_states(old, plan.batch_id)}
 
-    def written(self, tell: ProgressCallback | None) -> dict[int, _Written]:
+    def written(self, tell: ProgressCallback | None) -> dict[int, Written]:
         """Write all files, and return the written rows of each operator."""
         self._folder.mkdir(parents=True)
         self._copy_logs()
@@ -568,30 +480,69 @@ class _Evolution:
                 self._copy_state(step)
         join_format = self._plan.join_format
         batch = begin(self._made, None if join_format is None else {JOIN_FORMAT: join_format})
-        written: dict[int, _Written] = {}
-        moved = {operator.operator_id: operator for operator in batch.found.operators}
-        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
-        steps = [(step.matched.new.number, step) for step in self._plan.steps if step.matched.new is not None]
-        for done, (number, step) in enumerate(steps):
-            if tell is not None:
-                tell(done, len(steps), "writing state")
-            if step.moved:
-                written[number] = self._moved(batch, moved[number], states[number])
-        for number, step in steps:
+        steps = {step.matched.new.number: step for step in self._plan.steps if step.matched.new is not None}
+        written = self._moved(batch, [number for number, step in steps.items() if step.moved], tell)
+        for number, step in steps.items():
             if not step.moved or step.rows is not None:
                 self._note_operator(number)
-        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
-        for number, step in steps:
-            if not step.moved:
-                written[number] = self._changed(batch, states[number], step)
+        converted = {number: step.rows for number, step in steps.items() if not step.moved}
+        written |= self._converted(batch, converted, tell)
         self._note_plan(self._plan.batch_id)
         batch.commit(
             {number: operator.ids for number, operator in sorted(written.items())}
             if self._shape.state_format > 1
             else None
         )
-        if tell is not None:
-            tell(len(steps), len(steps), "writing state")
+        return written
+
+    def _moved(
+        self, batch: MaintenanceCommit, numbers: Sequence[int], tell: ProgressCallback | None
+    ) -> dict[int, Written]:
+        """Write the state of operators whose rows stay, as the next version."""
+        operators = {operator.operator_id: operator for operator in batch.found.operators}
+        states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
+        writers = [
+            OperatorRewrite(batch, operators[number], states[number], self._shape, self._folder, self._now_ms)
+            for number in numbers
+        ]
+        write_all(writers, batch, self._shape, self._now_ms, self._tasks, tell)
+        return {writer.operator.operator_id: Written(writer.ids()) for writer in writers}
+
+    def _converted(
+        self,
+        batch: MaintenanceCommit,
+        conversions: Mapping[int, OperatorConversion | JoinConversion | None],
+        tell: ProgressCallback | None,
+    ) -> dict[int, Written]:
+        """Write the converted state of operators, which may have no rows."""
+        before, format_, where = self._plan.batch_id, self._shape.state_format, self._plan.source
+        converter = StateConverter(self._old, before, batch, format_, self._now_ms, where)
+        slots = 1 if self._tasks is None else self._tasks.slots
+        parts = [
+            part for number, rows in conversions.items() for part in converter.parts(number, rows, slots)
+        ]
+        if self._tasks is None:
+            found = []
+            for done, part in enumerate(parts):
+                if tell is not None:
+                    tell(done, len(parts), "converting state")
+                found.append(converter.write(part, self._folder))
+        else:
+            shared = SharedConversion(
+                SharedCheckpoint.of(self._old, before),
+                SharedCheckpoint.of(self._made, batch.before),
+                format_,
+                self._now_ms,
+                where,
+            )
+            found = self._tasks.run(partial(convert_part, shared), parts, tell, "converting state")
+        pairs = list(zip(parts, found, strict=True))
+        written = {}
+        for number, rows in conversions.items():
+            made = together([pair for pair in pairs if pair[0].operator_id == number])
+            if made.merged and isinstance(rows, OperatorConversion) and not rows.merges:
+                raise refuse_merge(rows, where, made.merged, made.example)
+            written[number] = made
         return written
 
     def _copy_logs(self) -> None:
@@ -650,14 +601,6 @@ class _Evolution:
             elif not (path.endswith(".crc") and f"/{layout.OPERATOR_METADATA}/" in path):
                 self._made.copy(path, there, origin=self._old)
 
-    def _moved(
-        self, batch: MaintenanceCommit, operator: StatefulOperator, states: OperatorStates
-    ) -> _Written:
-        work = OperatorRewrite(batch, operator, states, self._shape, self._folder, self._now_ms)
-        for name in operator.store_names:
-            work.store(name)
-        return _Written(work.ids())
-
     def _note_operator(self, number: int) -> None:
         """Replace an operator's metadata and schemas with those of the new code."""
         folder = f"{layout.STATE}/{number}/"
@@ -681,153 +624,3 @@ class _Evolution:
         now = (plan_note(self._made) or PlanNote()).with_plan(self._code.plan, batch_id)
         self._made.delete(layout.HadoopChecksumFile(path).render())
         self._made.write(path, now.render().encode(), replace=True)
-
-    def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:
-        """Write the converted state of an operator, which may have no rows."""
-        form = StoreForm(
-            states.values,
-            states.codec,
-            self._shape.state_format > 1,
-            max((saved.written_snapshot_version(self._old) or 1 for saved in self._saved.values()), default=1)
-            if self._shape.state_format > 1
-            else 1,
-        )
-        made = _Written(())
-        ids: list[list[str]] = [[] for _ in range(states.partitions)]
-        for name in states.store_names:
-            families = (
-                Families({}).with_names(
-                    codec.name.family for codec in states.declared_codecs() if codec.name.store == name
-                )
-                if states.has_families(name)
-                else NO_FAMILIES
-            )
-            for start in range(0, states.partitions, _OPEN):
-                targets = range(start, min(start + _OPEN, states.partitions))
-                with ExitStack() as stack:
-                    writers = {
-                        to: stack.enter_context(
-                            self._writer(batch, form, StoreId(states.operator_id, to, name), families)
-                        )
-                        for to in targets
-                    }
-                    if isinstance(step.rows, JoinConversion):
-                        self._convert_join(step.rows, states, name, writers, made)
-                    elif step.rows is not None:
-                        self._convert(step.rows, states, writers, made)
-                    for to, writer in writers.items():
-                        ids[to].append(writer.finish().unique_id or "")
-        return replace(made, ids=tuple(map(tuple, ids)))
-
-    def _writer(
-        self, batch: MaintenanceCommit, form: StoreForm, store: StoreId, families: Families
-    ) -> StoreWriter:
-        return StoreWriter(
-            self._made,
-            form.file(store, batch.version),
-            form,
-            self._folder / store.folder.replace("/", "-"),
-            families=families,
-            now_ms=self._now_ms,
-            buffer_bytes=_BUFFER_BYTES,
-        )
-
-    def _convert_join(
-        self,
-        change: JoinConversion,
-        states: OperatorStates,
-        store: str,
-        writers: Mapping[int, StoreWriter],
-        made: _Written,
-    ) -> None:
-        """Convert the rows of one store of a join, each in the partition that it is in."""
-        saved = self._saved[change.old.number]
-        if saved.partitions != states.partitions:
-            raise Unsupported(
-                "the number of partitions of a join cannot change together with its columns",
-                code="HF-E7140",
-                where=self._plan.source,
-                found=f"{saved.partitions} partitions, and {states.partitions} in the new code",
-                hint="change the partitions of the new checkpoint with `holdfast rescale`",
-            )
-        targets = {codec.name.label: codec for codec in states.declared_codecs() if codec.name.store == store}
-        origins = {codec.name.store for codec in saved.declared_codecs() if codec.name.label in targets}
-        for partition, writer in writers.items():
-            for origin in sorted(origins):
-                for codec, pairs in store_chunks(
-                    self._old, saved, StoreId(saved.operator_id, partition, origin)
-                ):
-                    target = targets.get(codec.name.label)
-                    if target is None:
-                        continue
-                    rows = change.pairs(codec, target, pairs)
-                    sums = made.states.setdefault(target.name.label, ContentSum())
-                    sums.add([key for key, _ in rows], [row for _, row in rows])
-                    keys = [target.stored_key(key) for key, _ in rows]
-                    writer.add(keys, [row for _, row in rows], target.name.family)
-
-    def _convert(
-        self,
-        change: OperatorConversion,
-        states: OperatorStates,
-        writers: Mapping[int, StoreWriter],
-        made: _Written,
-    ) -> None:
-        """Convert the rows of an operator, and write those that belong to some of the new partitions."""
-        saved = self._saved[change.old.number]
-        codec = saved.codec_of(DEFAULT_STORE, DEFAULT_STORE)
-        conversion = RowConversion(change, codec)
-        target = states.codec_of(DEFAULT_STORE, DEFAULT_STORE)
-        where = full(self._plan.source, f"{layout.STATE}/{saved.operator_id}")
-        moves = not (change.key_stays and saved.partitions == states.partitions)
-        before = KeyPartitions(saved, codec, where) if moves else None
-        after = KeyPartitions(states, target, where) if moves else None
-        held: dict[bytes, tuple[int, bytes]] = {}
-        for partition in range(saved.partitions):
-            if not moves and partition not in writers:
-                continue
-            for _, pairs in store_chunks(self._old, saved, StoreId(saved.operator_id, partition)):
-                rows = list(conversion.rows(pairs))
-                places = [partition] * len(rows)
-                if before is not None and after is not None:
-                    # The new keys are placed by hash, so the saved ones must have been, too.
-                    found = (value % saved.partitions for value in before.hashes([key for key, _ in pairs]))
-                    require_in_partition(found, partition, where)
-                    hashes = after.hashes([target.stored_key(key) for key, _ in rows])
-                    places = [value % states.partitions for value in hashes]
-                placed = [
-                    (to, key, row) for to, (key, row) in zip(places, rows, strict=True) if to in writers
-                ]
-                if not change.drops_keys:
-                    _write(placed, writers, target, made)
-                    continue
-                for to, key, row in placed:
-                    if key not in held:
-                        held[key] = to, row
-                        continue
-                    made.merged, made.example = made.merged + 1, key
-                    if change.merges:
-                        held[key] = to, conversion.merged(key, held[key][1], row)
-        _write([(to, key, row) for key, (to, row) in held.items()], writers, target, made)
-        if made.merged and not change.merges:
-            example = conversion.describe_key(made.example)
-            raise refuse_merge(change, self._plan.source, made.merged, example)
-
-
-def _write(
-    placed: Sequence[tuple[int, bytes, bytes]],
-    writers: Mapping[int, StoreWriter],
-    target: StateCodec,
-    made: _Written,
-) -> None:
-    """Write rows, each given with its partition."""
-    if not placed:
-        return
-    made.sums.add([key for _, key, _ in placed], [row for _, _, row in placed])
-    by_partition: dict[int, tuple[list[bytes], list[bytes]]] = {}
-    for to, key, row in placed:
-        keys, rows = by_partition.setdefault(to, ([], []))
-        keys.append(target.stored_key(key))
-        rows.append(row)
-    for to, (keys, rows) in by_partition.items():
-        writers[to].add(keys, rows)

@@ -49,16 +49,17 @@ def moved(
         Corrupt: The state is damaged.
         Internal: The rows differ after the move.
     """
-    before = _contents(work, plan.batch_id, tell)
+    before = contents_of(work, plan.batch_id, tell)
     if backend is not None:
         backend(work)
     work.end_at(plan.batch_id)
-    after = _contents(work, plan.batch_id, tell)
+    after = contents_of(work, plan.batch_id, tell)
     require_same_rows(before, after, plan.source)
     return StatesMoved(before, after)
 
 
-def _contents(work: WorkingCopy, batch_id: int, tell: ProgressCallback | None) -> tuple[StateContent, ...]:
+def contents_of(work: WorkingCopy, batch_id: int, tell: ProgressCallback | None) -> tuple[StateContent, ...]:
+    """Return the content of each state of a copy, read where the copy's tasks run."""
     if work.tasks is None:
         return contents(work.checkpoint, tell=tell)
     shared = SharedCheckpoint.of(work.checkpoint, batch_id)

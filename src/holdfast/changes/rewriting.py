@@ -136,14 +136,46 @@ def rewrite(
         made(batch, operator, states[operator.operator_id], shape, folder, at_ms)
         for operator in batch.found.operators
     ]
-    if tasks is None:
-        _write_here(writers, tell)
-    else:
-        _write_in_tasks(tasks, batch, shape, writers, at_ms, tell)
+    write_all(writers, batch, shape, at_ms, tasks, tell)
     note_partitions(checkpoint, batch.batch_id, shape.partitions)
     ids = {writer.operator.operator_id: writer.ids() for writer in writers}
     batch.commit(ids if shape.state_format > 1 else None)
     return batch.batch_id
+
+
+def write_all(
+    writers: Sequence[OperatorRewrite],
+    batch: MaintenanceCommit,
+    shape: StateShape,
+    now_ms: int,
+    tasks: Tasks | None,
+    tell: ProgressCallback | None,
+) -> None:
+    """Write the state of operators, in this process or in tasks.
+
+    Args:
+        writers: The writers of the operators.
+        batch: Their batch.
+        shape: The new layout of the state.
+        now_ms: The current time in epoch milliseconds.
+        tasks: Where stores are written; None for this process.
+        tell: The progress callback, called with stores done, total stores, and the current step.
+    """
+    if not writers:
+        return
+    if tasks is None:
+        _write_here(writers, tell)
+        return
+    shared = SharedRewrite(SharedCheckpoint.of(batch.checkpoint, batch.before), shape, now_ms)
+    parts = [
+        (writer, part)
+        for writer in writers
+        for name in writer.operator.store_names
+        for part in writer.parts(name, tasks.slots)
+    ]
+    written = tasks.run(partial(write_part, shared), [part for _, part in parts], tell, "writing state")
+    for (writer, part), ids in zip(parts, written, strict=True):
+        writer.note(part, ids)
 
 
 def _write_here(writers: Sequence[OperatorRewrite], tell: ProgressCallback | None) -> None:
@@ -157,26 +189,6 @@ def _write_here(writers: Sequence[OperatorRewrite], tell: ProgressCallback | Non
             done += writer.operator.partitions
     if tell is not None:
         tell(done, total, "writing state")
-
-
-def _write_in_tasks(
-    tasks: Tasks,
-    batch: MaintenanceCommit,
-    shape: StateShape,
-    writers: Sequence[OperatorRewrite],
-    now_ms: int,
-    tell: ProgressCallback | None,
-) -> None:
-    shared = SharedRewrite(SharedCheckpoint.of(batch.checkpoint, batch.before), shape, now_ms)
-    parts = [
-        (writer, part)
-        for writer in writers
-        for name in writer.operator.store_names
-        for part in writer.parts(name, tasks.slots)
-    ]
-    written = tasks.run(partial(write_part, shared), [part for _, part in parts], tell, "writing state")
-    for (writer, part), ids in zip(parts, written, strict=True):
-        writer.note(part, ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +243,23 @@ def write_part(shared: SharedRewrite, part: RewritePart) -> tuple[str, ...]:
 @lru_cache(maxsize=8)
 def _writer_of(shared: SharedRewrite, operator_id: int) -> OperatorRewrite:
     """Return the writer of an operator on this machine, once for several parts."""
-    storage, before = shared.checkpoint.open()
-    checkpoint = passing(storage)
-    path = LogFile(Log.OFFSETS, before + 1).render()
-    offsets = parse_offsets(checkpoint.read(path), path)
-    batch = MaintenanceCommit(checkpoint, read(checkpoint), before, offsets)
+    batch = opened_commit(shared.checkpoint)
     [operator] = [each for each in batch.found.operators if each.operator_id == operator_id]
-    [states] = [each for each in operator_states(checkpoint, before) if each.operator_id == operator_id]
+    found = operator_states(batch.checkpoint, batch.before)
+    [states] = [each for each in found if each.operator_id == operator_id]
     return OperatorRewrite(batch, operator, states, shared.shape, Path(), shared.now_ms)
+
+
+def opened_commit(checkpoint: SharedCheckpoint) -> MaintenanceCommit:
+    """Return the maintenance batch after a batch, as another machine has begun it.
+
+    Raises:
+        Unavailable: This machine does not see the same checkpoint.
+    """
+    storage, before = checkpoint.open()
+    made = passing(storage)
+    path = LogFile(Log.OFFSETS, before + 1).render()
+    return MaintenanceCommit(made, read(made), before, parse_offsets(made.read(path), path))
 
 
 def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None:

@@ -297,8 +297,8 @@ class WorkingCopy:
         self._purpose = purpose
         self.tasks = None if shared is None else shared.tasks
         self._root = LocalStorage(folder).uri if shared is None else shared.root
-        self.checkpoint = self._beside("checkpoint")
-        self._catalog = self._beside("catalog")
+        self.checkpoint = self.beside("checkpoint")
+        self._catalog = self.beside("catalog")
         self._replaced = 0
         self._has_checksums = False
         self._tell = tell
@@ -316,11 +316,7 @@ class WorkingCopy:
             )
         return place
 
-    def go_on_with(self, place: Path) -> None:
-        """Continue with a different local directory, which is also hidden."""
-        self.checkpoint = passing(LocalStorage(place))
-
-    def _beside(self, name: str) -> Storage:
+    def beside(self, name: str) -> Storage:
         """Return a directory of the working directory.
 
         Only what is published is flushed: after a power failure the working directory is deleted.
@@ -367,7 +363,7 @@ class WorkingCopy:
         newest = read(self.checkpoint).batch_id
         if newest is None or newest <= batch_id:
             return
-        copy = self._beside(f"{self.checkpoint.uri.rpartition('/')[2]}-at-{batch_id}")
+        copy = self.beside(f"{self.checkpoint.uri.rpartition('/')[2]}-at-{batch_id}")
         copy_as_batch(self.checkpoint, copy, batch_id)
         self.checkpoint = copy
 
@@ -381,7 +377,7 @@ class WorkingCopy:
         taken, report = change(self._catalog, self._take(self.checkpoint))
         if taken is not None:
             self._replaced += 1
-            copy = self._beside(f"checkpoint-{self._replaced}")
+            copy = self.beside(f"checkpoint-{self._replaced}")
             self._restore(self._catalog, taken.manifest.savepoint_id, copy)
             self.checkpoint = copy
         return report

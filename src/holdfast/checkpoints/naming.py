@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
-from holdfast.config.spark_versions import minor
+from holdfast.config.spark_versions import UNFIXED_PARTITIONS, minor
 from holdfast.errors import Corrupt, NotFound
 from holdfast.formats.logs.batch_logs import (
     CODEC,
@@ -137,7 +137,8 @@ def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str,
 def _pins(release: str, recorded: frozenset[str]) -> bool:
     """Return whether a checkpoint that began with a release would have exactly these settings."""
     pinned = {setting.name for setting in pinned_by(release)}
-    return recorded <= pinned and pinned - recorded <= BACKPORTED
+    optional = BACKPORTED | ({SHUFFLE_PARTITIONS} if minor(release) == UNFIXED_PARTITIONS else set())
+    return recorded <= pinned and pinned - recorded <= optional
 
 
 def name_operators(

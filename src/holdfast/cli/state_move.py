@@ -468,7 +468,7 @@ def evolve(
     query: Query = None,
     set_: options.Pairs = None,
     conf: options.Conf = None,
-    master: options.Master = None,
+    master: options.MovingMaster = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,

@@ -14,6 +14,8 @@ RANGE = ">=4.2,<4.4"
 # For queries of programs that create their own session: `hf.guard`, `hf.watch`, `hf.check`.
 OLDEST_OF_PROGRAMS = (3, 5)
 OLDEST_OVER_CONNECT = (4, 0)
+# It does not write the number of state partitions to offset logs of version 2 that it begins.
+UNFIXED_PARTITIONS = (4, 2)
 OLDEST_JAVA_OF_PROGRAMS = 11
 
 

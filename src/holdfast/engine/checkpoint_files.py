@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config.spark_versions import UNFIXED_PARTITIONS, minor
 from holdfast.engine import connect
 from holdfast.engine.connect import is_connect
 from holdfast.engine.jvm_lock import java_message
 from holdfast.errors import Unavailable
+from holdfast.formats.logs.batch_logs import parse_offsets
+from holdfast.formats.logs.operator_metadata import parse_operator
+from holdfast.layout import OPERATOR_METADATA, STATE, Log, LogFile, OperatorMetadataFile
 from holdfast.storage.remote import hadoop_address
 
 if TYPE_CHECKING:
@@ -105,8 +109,43 @@ def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | No
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
 
+def unfixed_partitions(spark: SparkSession, checkpoint: str) -> int | None:
+    """Return the number of partitions of a checkpoint's state if Spark would use the session's, or None.
+
+    Spark 4.2 does not write the number to an offset log of version 2, which named sources need, and later
+    uses the number of the session. If that is lower, it ignores the state of the other partitions without an
+    error. Spark 4.3 uses the number of the state.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    if is_connect(spark) or minor(spark.version) != UNFIXED_PARTITIONS:
+        return None
+    newest = newest_number(spark, checkpoint, Log.OFFSETS)
+    path = "" if newest is None else LogFile(Log.OFFSETS, newest).render()
+    text = path and read_text(spark, checkpoint, path, "")
+    if not text:
+        return None
+    offsets = parse_offsets(text.encode(), path)
+    if offsets.version == 1 or offsets.partitions is not None:
+        return None
+    numbers = [int(name) for name in names_in(spark, checkpoint, STATE) if name.isdecimal()]
+    found = [_noted_partitions(spark, checkpoint, number) for number in numbers]
+    return max(found, default=0) or None
+
+
+def _noted_partitions(spark: SparkSession, checkpoint: str, operator_id: int) -> int:
+    """Return the number of partitions in an operator's metadata; 0 without metadata."""
+    newest = newest_number(spark, checkpoint, f"{STATE}/{operator_id}/{OPERATOR_METADATA}/v2")
+    path = OperatorMetadataFile(operator_id, newest).render()
+    text = read_text(spark, checkpoint, path, "")
+    if text is None:
+        return 0
+    return max(store.partitions for store in parse_operator(text.encode(), path).stores)
+
+
 def _at(place: str, *names: str) -> str:
-    return "/".join((hadoop_address(place), *names))
+    return "/".join((hadoop_address(place), *filter(None, names)))
 
 
 @contextmanager

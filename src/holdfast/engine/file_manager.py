@@ -82,7 +82,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
                 if chosen or not _is_loadable(spark, ABORTABLE_MANAGER)
                 else {FILE_MANAGER_KEY: ABORTABLE_MANAGER}
             )
-            with _changed(spark, changes):
+            with changed(spark, changes):
                 yield (chosen or changes.get(FILE_MANAGER_KEY)) == ABORTABLE_MANAGER
             return
         if not _is_local(spark, checkpoint):
@@ -91,7 +91,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
         if chosen is not None and _try_manager(spark) is False:
             raise _keeps_old_files(spark, chosen, checkpoint)
         changes = {} if chosen is not None else local_settings(spark)
-        with _changed(spark, changes):
+        with changed(spark, changes):
             yield True
             _await_sources(spark)
 
@@ -152,7 +152,7 @@ def local_settings(spark: SparkSession) -> dict[str, str]:
         del settings[LOCAL_FILE_SYSTEM_KEY]
     elif manager_of(str(spark.sparkContext.master)) is not Manager.LOCAL or not _load_file_system(spark):
         settings[LOCAL_FILE_SYSTEM_KEY] = HADOOP_LOCAL_FILES
-    with _changed(spark, settings):
+    with changed(spark, settings):
         if _try_manager(spark):
             return settings
     _LOG.warning("%s may not replace files here; using Spark's own file manager", LOCAL_FILE_MANAGER)
@@ -160,7 +160,8 @@ def local_settings(spark: SparkSession) -> dict[str, str]:
 
 
 @contextmanager
-def _changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+def changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of a session within the block."""
     # The manager is set last and unset first, so that a query that is started elsewhere in this session at
     # the same time never has the manager without the file system.
     before: list[tuple[str, str | None]] = [(key, spark.conf.get(key, None)) for key in settings]

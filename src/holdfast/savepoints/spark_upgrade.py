@@ -16,10 +16,10 @@ from holdfast.checkpoints.checkpoint import CheckpointReport
 from holdfast.checkpoints.naming import PINNED, RELEASES, pinned_by, written_by
 from holdfast.checkpoints.record import find_record
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
-from holdfast.config.spark_versions import OLDEST, TOO_NEW, minor
+from holdfast.config.spark_versions import OLDEST, TOO_NEW, UNFIXED_PARTITIONS, minor
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.files.snapshot import parse_snapshot
-from holdfast.formats.logs.batch_logs import ENCODING
+from holdfast.formats.logs.batch_logs import ENCODING, SHUFFLE_PARTITIONS
 from holdfast.formats.operators import KEYED_WORDS
 from holdfast.formats.providers import PROVIDERS, check_read, external_state, provider_class
 from holdfast.json_shapes import JsonShape, in_json
@@ -253,19 +253,33 @@ def check_spark(
         state_format=saved.state_format,
         operators=tuple(operator.named.display_name for operator in saved.found.operators),
         pinned={setting.name: confs[setting.name] for setting in PINNED if setting.name in confs},
-        filled=filled_settings(confs, target),
+        filled=filled_settings(confs, target, _partitions(saved.found)),
         findings=tuple(found),
         tested=any((release, target) in TESTED or release == target for release in written),
     )
 
 
-def filled_settings(confs: Mapping[str, str], target: str) -> tuple[FilledSetting, ...]:
-    """Return the settings that a release pins and a checkpoint does not, with the value used for each."""
+def filled_settings(
+    confs: Mapping[str, str], target: str, partitions: int | None
+) -> tuple[FilledSetting, ...]:
+    """Return the settings that a release pins and a checkpoint does not, with the value used for each.
+
+    Args:
+        confs: The settings that the checkpoint pins.
+        target: The release.
+        partitions: The number of partitions of the state.
+    """
+    known = {SHUFFLE_PARTITIONS: str(partitions)} if partitions and minor(target) > UNFIXED_PARTITIONS else {}
     return tuple(
-        FilledSetting(setting.name, setting.filled_in, setting.meaning)
+        FilledSetting(setting.name, known.get(setting.name, setting.filled_in), setting.meaning)
         for setting in pinned_by(target)
         if setting.name not in confs
     )
+
+
+def _partitions(found: CheckpointReport) -> int | None:
+    """Return the number of partitions of the state with keys."""
+    return max((operator.partitions for operator in found.operators if not operator.gathered), default=None)
 
 
 def check_known(confs: Mapping[str, str], where: str) -> None:
@@ -359,6 +373,16 @@ def _state(saved: DryRunCheckpoint, target: str) -> Iterator[SparkFinding]:
         if operator.named.operator_kind == KEYED_WORDS:
             fact = f"operator {operator.named.label} is a Holdfast operator"
             yield from _holdfasts("operator", fact, target)
+    partitions = _partitions(found)
+    if partitions and SHUFFLE_PARTITIONS not in confs and minor(target) == UNFIXED_PARTITIONS:
+        yield SparkFinding(
+            "partitions",
+            Effect.MEANING,
+            "the offset log, of version 2, does not fix the number of partitions:"
+            f" Spark {target} uses that of the session, and with a lower one ignores the state of the other"
+            " partitions without an error",
+            f"set spark.sql.shuffle.partitions={partitions}; queries that Holdfast starts get it",
+        )
     version = _snapshot_version(saved.storage, found)
     if version == 2 and target != "4.0":
         yield SparkFinding(

@@ -11,7 +11,8 @@ import pytest
 from spark_structs import fields
 
 from holdfast.changes.column_changes import OperatorConversion, refuse_merge, row_change
-from holdfast.changes.evolving import RowConversion, operator_columns
+from holdfast.changes.converting import RowConversion
+from holdfast.changes.evolving import operator_columns
 from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.state_columns import OperatorColumns
 from holdfast.checkpoints.state.states import OperatorShape, StateCodec, StateName, StoreShape

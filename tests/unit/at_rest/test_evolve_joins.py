@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from catalogs import target
 from spark_structs import fields
+from tasks_here import TasksHere
 
 from golden import golden
 from holdfast.changes.engine import state_at_rest
@@ -22,6 +23,7 @@ from holdfast.changes.evolving import (
 )
 from holdfast.changes.join_columns import JoinConversion
 from holdfast.changes.operator_matching import Wishes
+from holdfast.changes.working_copy import SharedWork
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import shapes
@@ -31,6 +33,7 @@ from holdfast.formats.logs.batch_logs import parse_offsets
 from holdfast.formats.logs.operator_metadata import ColumnFamily, StateSchema
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.restoring import RestoreKind
+from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
@@ -84,9 +87,17 @@ def planned(old: Storage, into: Storage, code: MemoryStorage, **said: Any) -> Ev
 
 
 def evolved(old: Storage, into: Storage, folder: Path, code: MemoryStorage, **said: Any) -> Evolved:
+    """Convert the state in this process, after tasks have made the same of it."""
     plan = planned(old, into, code, **said)
     shape = state_at_rest(ChangeSource(old), into, RestoreKind.EVOLVE).shape
-    return apply_evolution(ChangeSource(old), into, plan, NewCode(code, None), folder, shape=shape)
+    spread = folder / "spread"
+    spread.mkdir(parents=True)
+    shared = SharedWork(TasksHere(), spread.as_uri())
+    there, source, new = LocalStorage(folder / "there"), ChangeSource(old), NewCode(code, None)
+    in_tasks = apply_evolution(source, there, plan, new, spread, shape=shape, shared=shared)
+    made = apply_evolution(source, into, plan, new, folder, shape=shape)
+    assert in_tasks == made
+    return made
 
 
 def rows(storage: Storage, label: str) -> dict[tuple[Any, ...], tuple[int, Row]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,22 @@ from typing import Any
 import pytest
 from catalogs import Hands, catalog, target
 from spark_structs import fields
+from tasks_here import TasksHere
 
 from golden import golden, golden_files
 from holdfast.changes.column_changes import OperatorConversion
+from holdfast.changes.converting import RowConversion
 from holdfast.changes.engine import state_at_rest
 from holdfast.changes.evolving import (
     EvolutionPlan,
     Evolved,
     NewCode,
-    RowConversion,
     apply_evolution,
     operator_columns,
     steps_for,
 )
 from holdfast.changes.operator_matching import Wishes
+from holdfast.changes.working_copy import SharedWork
 from holdfast.checkpoints.checkpoint import Tree, read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.rows import state_chunks
@@ -38,6 +41,7 @@ from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.key_diff import compare_states
 from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.view import StateLocation
+from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
@@ -99,10 +103,22 @@ def planned(
 def do(
     source: ChangeSource, into: Storage, folder: Path, code: Code, old: QueryPlan | None = None, **said: Any
 ) -> Evolved:
+    """Convert the state in this process, after tasks have made the same of it."""
     plan = planned(source, into, code, old, **said)
-    folder.mkdir(exist_ok=True)
     shape = state_at_rest(source, into, RestoreKind.EVOLVE).shape
-    return apply_evolution(source, into, plan, NewCode(code.state, code.plan), folder, shape=shape)
+    new, spread = NewCode(code.state, code.plan), folder / "spread"
+    spread.mkdir(parents=True)
+    shared = SharedWork(TasksHere(), spread.as_uri())
+    there = LocalStorage(folder / "there")
+    try:
+        in_tasks = apply_evolution(source, there, plan, new, spread, shape=shape, shared=shared)
+    except HoldfastError as error:
+        with pytest.raises(type(error), match=re.escape(error.fact)):
+            apply_evolution(source, into, plan, new, folder, shape=shape)
+        raise
+    made = apply_evolution(source, into, plan, new, folder, shape=shape)
+    assert in_tasks == made
+    return made
 
 
 def rows(storage: Storage, operator_id: int = 0) -> dict[tuple[Any, ...], tuple[Any, ...]]:

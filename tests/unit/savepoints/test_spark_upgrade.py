@@ -10,7 +10,7 @@ from catalogs import Hands
 from golden import golden, golden_files, golden_on_disk, golden_with_confs
 from holdfast.checkpoints.naming import BACKPORTED, PINNED, RELEASES, pinned_by, written_by
 from holdfast.errors import Invalid, NotFound, Unsupported
-from holdfast.formats.logs.batch_logs import PROVIDER, parse_offsets
+from holdfast.formats.logs.batch_logs import PROVIDER, SHUFFLE_PARTITIONS, OffsetLog, parse_offsets
 from holdfast.savepoints import spark_upgrade
 from holdfast.savepoints.spark_upgrade import check_spark, filled_settings
 from holdfast.storage.local import LocalStorage
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_began_before_the_oldest_known_release() -> None:
     """Settings of Spark 3.2: two fewer than 3.4 pins."""
     confs = {setting.name: "1" for setting in PINNED if setting.since <= "3.2"}
     assert written_by(confs) == RELEASES
-    assert [setting.value for setting in filled_settings(confs, "3.5")] == ["false", "true"]
+    assert [setting.value for setting in filled_settings(confs, "3.5", 4)] == ["false", "true"]
 
 
 def test_settings_of_a_release_and_of_a_later_one_tell_the_later(tmp_path: Path) -> None:
@@ -112,6 +112,34 @@ def test_the_checksums_of_4_1(tmp_path: Path) -> None:
     assert report.findings[0].reference == "SPARK-56461"
     of_format_2 = golden_on_disk("4.0/windowed-format2", tmp_path / "second")
     assert check_spark(of_format_2, "4.1").verdict == "goes on"
+
+
+def test_partitions_that_the_offset_log_does_not_fix(tmp_path: Path) -> None:
+    """As Spark 4.2 leaves a query with named sources: with fewer partitions it would lose state."""
+    later = {setting.name for setting in PINNED if setting.since == "4.3"}
+    place = golden_without({*later, SHUFFLE_PARTITIONS}, tmp_path / "ck")
+    report = check_spark(place, "4.2")
+    assert (report.written_by, report.verdict) == (("4.2",), "doubtful")
+    assert (report.findings[0].hint or "").startswith("set spark.sql.shuffle.partitions=2;")
+    assert {setting.name: setting.value for setting in report.filled} == {SHUFFLE_PARTITIONS: None}
+    newer = check_spark(place, "4.3")
+    assert newer.verdict == "goes on"
+    assert {setting.name: setting.value for setting in newer.filled}[SHUFFLE_PARTITIONS] == "2"
+    fixed = golden_without(later, tmp_path / "fixed")
+    assert check_spark(fixed, "4.2").findings == ()
+
+
+def golden_without(names: set[str], place: Path) -> Path:
+    """Return one with named sources whose newest batch does not fix some settings."""
+    golden_on_disk("4.3/aggregate-named", place)
+    newest = max(
+        (file for file in (place / "offsets").iterdir() if file.name.isdecimal()), key=lambda f: int(f.name)
+    )
+    log = parse_offsets(newest.read_bytes(), newest.name)
+    confs = {name: value for name, value in log.confs.items() if name not in names}
+    newest.write_bytes(OffsetLog(log.version, {**(log.fields or {}), "conf": confs}, log.offsets).render())
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+    return place
 
 
 def test_holdfasts_operators_need_a_spark_that_it_runs_on(

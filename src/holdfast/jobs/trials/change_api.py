@@ -58,7 +58,11 @@ class Change(StateChange):
         master: str | None = None,
         spark: SparkSession | None = None,
     ) -> Self:
-        """Convert the state for new code; the arguments are those of `hf.evolve`."""
+        """Convert the state for new code; the arguments are those of `hf.evolve`.
+
+        The executors of `master` also move the state to a different layout. With other steps, all is done on
+        this machine.
+        """
         from holdfast.jobs.trials.evolution import prepared_evolution, wishes_of  # it loads Spark's plans
 
         wishes = wishes_of(initial, rename, drop, merge=merge)
@@ -71,6 +75,7 @@ class Change(StateChange):
             ) as ready:
                 yield ready.plan, ConvertState(ready.plan, ready.code, ready.shape, ready.accepts)
 
+        self._masters[StepOrder.CODE] = master
         return self._add_step(StepOrder.CODE, prepared)
 
 

@@ -28,6 +28,7 @@ from holdfast.changes.evolving import (
 from holdfast.changes.join_columns import JOIN_FORMAT, wanted_format
 from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.rewriting import StateShape
+from holdfast.changes.working_copy import on_executors
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.states import OperatorShape, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
@@ -99,8 +100,9 @@ def evolve(
     and continues with new rows. The source is not changed. The query resumes after the same batch. Do not run
     a query on the old checkpoint afterwards.
 
-    Cost: a local Spark session for some seconds; then all state is read twice and written once, without
-    Spark.
+    Cost: a local Spark session for some seconds; then all state is read three times and written once,
+    without Spark or, with `master`, by its executors. If grouping columns are dropped, the rows of up to 32
+    partitions at a time are held in memory to find equal keys.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
@@ -119,7 +121,8 @@ def evolve(
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session. `spark.sql.streaming.join.stateFormatVersion`, 2 or 3, also
             converts the state of joins to this format.
-        master: The Spark master; by default local, regardless of the job's own.
+        master: The Spark master; by default local, regardless of the job's own. If it is given, its executors
+            read, convert and write the state, as in `hf.savepoints.rescale`.
         home: The state home.
         stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
             none.
@@ -153,6 +156,7 @@ def evolve(
         ) as ready,
         source_guard(given, "state migrate --code", stopped=stopped, tell=tell) as guard,
         workplace(target, "evolve") as work,
+        on_executors(target, work, "evolve", master) as shared,
     ):
         return apply_evolution(
             given,
@@ -164,6 +168,7 @@ def evolve(
             accepts=ready.accepts,
             tell=tell,
             guard=guard,
+            shared=shared,
         )
 
 

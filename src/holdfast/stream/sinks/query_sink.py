@@ -11,8 +11,10 @@ from enum import Enum
 from threading import Event
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY
+from holdfast.engine.checkpoint_files import unfixed_partitions
 from holdfast.engine.connect import refuse_connect
-from holdfast.engine.file_manager import choose_file_manager
+from holdfast.engine.file_manager import changed, choose_file_manager
 from holdfast.engine.queries.boundary import stop_between_batches
 from holdfast.engine.queries.watch import failure_text, frame_of, written_format, written_mode, written_sink
 from holdfast.errors import Conflict, Unsupported
@@ -253,7 +255,7 @@ class Sink:
                 with has_source(self.kind):
                     self.require_in_step(frame.sparkSession, checkpoint)
             noted = nullcontext() if frame is None else note_plan(frame, checkpoint, self.plan(trigger))
-            with noted, has_source(self.kind), _files_of(frame, checkpoint):
+            with noted, has_source(self.kind), _settings_for(frame, checkpoint):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
 
     def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
@@ -319,7 +321,7 @@ class Sink:
             # A new writer, because one that partitions its table cannot be given a batch function.
             plain = frame.writeStream.outputMode(mode)
             plain = plain.option("checkpointLocation", hadoop_address(checkpoint))
-        with _checked(frame, checkpoint):
+        with _checked(frame, checkpoint), _settings_for(frame, checkpoint):
             query = plain.foreachBatch(compute).start()
         while query.isActive and not begun.wait(_LOOK_S):
             pass
@@ -340,15 +342,21 @@ class Sink:
 
 
 @contextmanager
-def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
-    """Set the file manager for a checkpoint while a query starts in the block, if the frame is known."""
+def _settings_for(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
+    """Set what suits a checkpoint while a query starts in the block, if the frame is known.
+
+    That is the file manager, and the number of partitions if Spark would use a different one.
+    """
     if frame is None:
         yield
         return
-    with choose_file_manager(frame.sparkSession, checkpoint) as ready:
+    spark = frame.sparkSession
+    with choose_file_manager(spark, checkpoint) as ready:
         if not ready:
             warnings.warn(renames_caution(checkpoint), stacklevel=4)
-        yield
+        partitions = unfixed_partitions(spark, checkpoint)
+        with changed(spark, {} if partitions is None else {SHUFFLE_PARTITIONS_KEY: str(partitions)}):
+            yield
 
 
 @contextmanager
