@@ -47,7 +47,7 @@ past-faults: $(READY)  ## put ten faults of the past back, one by one, and see h
 soak: $(READY)  ## run the bank under seeded faults for HOURS=… (fractions too), and write docs/proof/soak.md; SEED=…, FAULTS=… as before
 	@PYTHONPATH=tests/support:tests/fault:tests/services:$$PYTHONPATH $(BIN)/python tests/support/soak.py --hours $(or $(HOURS),1) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 examiners: $(READY)  ## run the tests of other projects against Holdfast, and see docs/proof/examiners.md; ONLY=pyspark, stores, operators or histories
-	@$(if $(filter histories,$(ONLY)),,scripts/services-examiners.sh >/dev/null)
+	@$(if $(filter histories,$(ONLY)),,scripts/services-examiners.sh $(firstword $(ONLY)) >/dev/null)
 	@PYTHONPATH=tests/support:tests/services $(BIN)/python tests/examiners/examiners.py $(ONLY)
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # services-examiners.sh: fetch the tests of other projects that `make examiners` runs; needs git, Java and Maven.
 #
+# An examiner's name, `stores`, `operators` or `pyspark`, fetches what that needs.
 # Nothing of them is copied into this repository. PySpark's wheel and source distribution are published without its
 # tests, so these come from Spark's repository, at one commit, by which git verifies every byte. SPARK_REPOSITORY names
 # another copy of it, a directory too.
@@ -14,7 +15,8 @@ commit=ed23cc39c32e0ca953f174f48ddff78ba24da375
 scalatest=3.2.19
 target=$PWD/.services/examiners
 
-if [ ! -e "$target/python/.commit-$commit" ]; then
+python() {
+  [ ! -e "$target/python/.commit-$commit" ] || return 0
   command -v git >/dev/null || { echo "error: fetching PySpark's tests needs git" >&2; exit 7; }
   echo "fetching PySpark's tests at ${commit:0:8} …" >&2
   copy=$repository
@@ -33,10 +35,10 @@ if [ ! -e "$target/python/.commit-$commit" ]; then
   git -C "$copy" archive "$commit" $tests/__init__.py $tests/pandas/__init__.py $tests/pandas/helper \
     $tests/pandas/streaming $tests/streaming | tar -x --strip-components=1 -C "$target/python"
   touch "$target/python/.commit-$commit"
-fi
-echo "PySpark's tests  $target/python  (${commit:0:8})"
+}
 
-if [ ! -e "$target/jars/.spark-$spark-scalatest-$scalatest" ]; then
+jars() {
+  [ ! -e "$target/jars/.spark-$spark-scalatest-$scalatest" ] || return 0
   need "what Spark's suites need"
   echo "fetching what Spark's suites $spark need …" >&2
   without="*:*" fetch "Spark's suites of its API" "$target/jars" examiners-spark.sha256 \
@@ -45,5 +47,11 @@ if [ ! -e "$target/jars/.spark-$spark-scalatest-$scalatest" ]; then
     "org.scalatest:scalatest_2.13:$scalatest" "org.scalatestplus:mockito-5-12_2.13:$scalatest.0" \
     "org.scalatestplus:scalacheck-1-18_2.13:$scalatest.0" "junit:junit:4.13.2"
   touch "$target/jars/.spark-$spark-scalatest-$scalatest"
-fi
-echo "What suites need $target/jars  ($spark)"
+}
+
+case ${1:-} in
+  stores | operators) jars ;;
+  pyspark) python ;;
+  *) jars; python ;;
+esac
+echo "examiners  $target  ($spark, ${commit:0:8})"

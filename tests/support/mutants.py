@@ -394,7 +394,9 @@ class Judge:
                 failing if ending.test in failing else failing[:FIRST], SOURCE, self._record.seconds
             ).passed:
                 return ending
-            tests = [test for test in tests if test not in failing]
+            # A file that fails on the unchanged code, too, would do so test by test.
+            file = ending.test.partition("::")[0]
+            tests = [test for test in tests if test not in failing and test.partition("::")[0] != file]
         return None
 
     def _others(self, mutant: Mutant, executing: frozenset[str]) -> list[str]:
