@@ -33,6 +33,7 @@ def facts(
     changes: int = 0,
     new_bytes: int = 0,
     uri: str = "memory://ck",
+    log: int = 1,
 ) -> CheckpointFacts:
     """A checkpoint with nothing wrong, but for what is given."""
     given = store_bytes or [MB] * partitions
@@ -56,7 +57,7 @@ def facts(
         confs={PROVIDER: provider, **(confs or {})},
         sources=(),
         operators=(operator,),
-        log_versions=(1, 1),
+        log_versions=(log, 1),
     )
     series = {batch: {0: size} for batch, size in enumerate(sizes or [MB] * 12, start=10)}
     return CheckpointFacts(checkpoint, series, watermarks, {0: files})

@@ -10,7 +10,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from holdfast.advice.source.values import CodeLocation, Const, WriterValue
-from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, read, state_bytes
+from holdfast.checkpoints.checkpoint import (
+    CheckpointReport,
+    StatefulOperator,
+    read,
+    state_bytes,
+    unfixed_partitions,
+)
 from holdfast.checkpoints.logs import Logs, numbers
 from holdfast.checkpoints.naming import written_by
 from holdfast.checkpoints.state.contents import StoreShares, shares
@@ -161,6 +167,9 @@ def _provider(facts: CheckpointFacts) -> Iterator[Seen]:
 
 
 def _partitions(facts: CheckpointFacts) -> Iterator[Seen]:
+    unfixed = unfixed_partitions(facts.checkpoint)
+    if unfixed is not None:
+        yield "HF606", f"the checkpoint does not fix the number of partitions, which is {unfixed}"
     yield from _each("HF601", map(tiny_partitions, facts.checkpoint.operators))
 
 

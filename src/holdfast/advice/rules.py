@@ -72,6 +72,20 @@ CHECKPOINT_RULES: Final = (
         "a checkpoint of Spark 3.5, 4.0 or 4.1",
         "a checkpoint of Spark 4.2",
     ),
+    Rule(
+        "HF606",
+        "partitions-not-fixed",
+        Severity.ERROR,
+        _FACTS,
+        "State of a query with named sources, in a checkpoint that does not fix the number of partitions.",
+        "Spark 4.2 does not write `spark.sql.shuffle.partitions` to an offset log of version 2 that it"
+        " begins, and uses the number of the session. With a lower number it ignores the state of the other"
+        " partitions without an error. Holdfast starts its queries with the number of the state.",
+        "start the query with `spark.sql.shuffle.partitions` set to the number of the state, or use"
+        " Spark 4.3",
+        "a query with named sources that Spark 4.2 began",
+        "the same in Spark 4.3, or after `holdfast rescale`, which fixes the number",
+    ),
 )
 
 

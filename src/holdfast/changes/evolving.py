@@ -498,7 +498,7 @@ class _Evolution:
     def _moved(
         self, batch: MaintenanceCommit, numbers: Sequence[int], tell: ProgressCallback | None
     ) -> dict[int, Written]:
-        """Write the state of operators whose rows stay, as the next version."""
+        """Write the state of operators with unchanged rows, as the next version."""
         operators = {operator.operator_id: operator for operator in batch.found.operators}
         states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
         writers = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import CheckpointReport
+from holdfast.checkpoints.checkpoint import CheckpointReport, unfixed_partitions
 from holdfast.checkpoints.naming import PINNED, RELEASES, pinned_by, written_by
 from holdfast.checkpoints.record import find_record
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
@@ -253,7 +253,7 @@ def check_spark(
         state_format=saved.state_format,
         operators=tuple(operator.named.display_name for operator in saved.found.operators),
         pinned={setting.name: confs[setting.name] for setting in PINNED if setting.name in confs},
-        filled=filled_settings(confs, target, _partitions(saved.found)),
+        filled=filled_settings(confs, target, unfixed_partitions(saved.found)),
         findings=tuple(found),
         tested=any((release, target) in TESTED or release == target for release in written),
     )
@@ -267,7 +267,7 @@ def filled_settings(
     Args:
         confs: The settings that the checkpoint pins.
         target: The release.
-        partitions: The number of partitions of the state.
+        partitions: The number of partitions of the state, if the checkpoint does not fix it.
     """
     known = {SHUFFLE_PARTITIONS: str(partitions)} if partitions and minor(target) > UNFIXED_PARTITIONS else {}
     return tuple(
@@ -275,11 +275,6 @@ def filled_settings(
         for setting in pinned_by(target)
         if setting.name not in confs
     )
-
-
-def _partitions(found: CheckpointReport) -> int | None:
-    """Return the number of partitions of the state with keys."""
-    return max((operator.partitions for operator in found.operators if not operator.gathered), default=None)
 
 
 def check_known(confs: Mapping[str, str], where: str) -> None:
@@ -373,8 +368,8 @@ def _state(saved: DryRunCheckpoint, target: str) -> Iterator[SparkFinding]:
         if operator.named.operator_kind == KEYED_WORDS:
             fact = f"operator {operator.named.label} is a Holdfast operator"
             yield from _holdfasts("operator", fact, target)
-    partitions = _partitions(found)
-    if partitions and SHUFFLE_PARTITIONS not in confs and minor(target) == UNFIXED_PARTITIONS:
+    partitions = unfixed_partitions(found)
+    if partitions is not None and minor(target) == UNFIXED_PARTITIONS:
         yield SparkFinding(
             "partitions",
             Effect.MEANING,

@@ -91,6 +91,8 @@ PAIRS = [
     ),
     ("HF605", written_by_spark("4.1", FileCounts(1, 2)), written_by_spark("4.2", FileCounts(1, 2))),
     ("HF605", written_by_spark("4.0", FileCounts(1, 0)), written_by_spark("3.5", FileCounts(1, 0))),
+    ("HF606", facts(log=2), facts(log=2, confs={"spark.sql.shuffle.partitions": "4"})),
+    ("HF606", facts(log=2), facts(log=1)),
 ]
 
 
