@@ -27,6 +27,8 @@ from golden_queries import PROVIDERS, write_input  # noqa: E402 - it is beside t
 from make_plain import QUERIES, names_for  # noqa: E402 - as above
 
 STORE = "spark.sql.streaming.stateStore"
+# What `Runs` sets in every session.
+OF_SESSION = {"spark.sql.shuffle.partitions": "2"}
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 # All neighbours, and two longer steps; a pair whose tests have passed becomes one of `TESTED`.
 UPGRADES = tuple(sorted({*pairwise(RELEASES), *TESTED}))

@@ -27,6 +27,8 @@ KEPT: Final = ROOT / ".mutants"
 # Leaves out tests that need a JVM or a server.
 MARKERS: Final = "not spark and not services and not fault and not browser"
 FOLDER: Final = "HOLDFAST_EXECUTED_LINES"
+# What their tests share is made once for all workers, and takes longer than any of them.
+_UNTIMED: Final = frozenset({"tests/unit/cli/test_output_scenes.py"})
 # Test files that run before the record is saved again.
 _AT_ONCE: Final = 15
 _STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
@@ -49,7 +51,11 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         found = _read(folder)
-        self.seconds: dict[str, float] = found["seconds"]
+        self.seconds: dict[str, float] = {
+            test: seconds
+            for test, seconds in found["seconds"].items()
+            if test.partition("::")[0] not in _UNTIMED
+        }
         self.starters = frozenset(found["starters"])
         self.modules: list[str] = found["modules"]
         self.files = frozenset(found["files"])
