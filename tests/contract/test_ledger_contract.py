@@ -17,6 +17,7 @@ from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound,
 from holdfast.stream.sinks.database import translated
 from holdfast.stream.sinks.ledger import BatchRecord, Ledger, SinkOwner, Transaction, ledger
 from holdfast.stream.sinks.postgresql import PostgreSQL
+from holdfast.stream.sinks.sqlite import SQLite
 
 
 class Clock:
@@ -367,6 +368,16 @@ def test_a_database_that_lost_committed_batches_is_refused(at: Ledger) -> None:
         at.accept_loss("till", "q", 10)
 
 
+def test_a_ledger_that_has_the_previous_batch_has_lost_none(at: Ledger) -> None:
+    """`owed` lists the batches of the checkpoint, so it is called only after a gap."""
+    token = at.claim("shop", "me")
+    asked: list[int | None] = []
+    for batch_id in (0, 1, 2, 4):
+        with at.transaction("shop", "q", batch_id, token, owed=asked.append) as transaction:
+            assert transaction is not None
+    assert asked == [2]
+
+
 def test_a_database_that_lost_all_batches_is_refused_if_it_had_any(at: Ledger) -> None:
     token = at.claim("shop", "me")
     with (
@@ -489,6 +500,44 @@ def test_a_locked_ledger_is_unavailable(at: Ledger) -> None:
         with pytest.raises(Unavailable, match="locked"):
             write(hasty, token, 0, 2)
     assert results(at) == [1]
+
+
+def test_an_owner_that_a_later_owner_keeps_waiting_is_refused(at: Ledger) -> None:
+    """The error is the change of the owner, not the lock on which the statement failed."""
+    hasty = patient(at, 0.1)
+    stale = at.claim("shop", "first")
+
+    def write_late() -> None:
+        with hasty.transaction("shop", "q", 0, stale) as tx:
+            assert tx is not None
+            with at.transaction("shop", "q", 0, at.claim("shop", "second")) as later:
+                assert later is not None
+                later.execute("INSERT INTO result (token) VALUES (2)")
+                with pytest.raises(Unavailable, match="locked") as locked:
+                    tx.execute("INSERT INTO result (token) VALUES (1)")
+            raise locked.value
+
+    with pytest.raises(Conflict, match="the sink 'shop' has a different owner"):
+        write_late()
+    assert results(at) == [2]
+
+
+def test_a_claim_waits_once_for_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
+    """SQLite cannot end the session of that process, so a second wait would end like the first one."""
+    connections: list[str] = []
+
+    class Counted(SQLite):
+        def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:
+            connections.append(sink)
+            return super().connect(sink, token)
+
+    database = Counted(tmp_path / "ledger.db", 0.05)
+    with database_open(database) as other:
+        database.begin(other)
+        connections.clear()
+        with pytest.raises(Unavailable, match="locked by a different process"):
+            Ledger(database).claim("shop", "me")
+    assert connections == ["shop"]
 
 
 def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
