@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from holdfast.errors import Invalid
 from holdfast.formats.record_header import RECORD_HEADER, RecordHeader, header_of, parse_header
-from holdfast.stream.sinks.record_repeats import RepeatFilter, _DropRepeats
+from holdfast.stream.sinks.record_repeats import RepeatFilter, _DropRepeats, without_repeats
 from holdfast.testing import Harness
 
 # A partition, what a record holds, and the words of its header.
@@ -180,3 +191,53 @@ def test_a_header_is_read_or_is_nobodys(value: bytes, meant: RecordHeader | None
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(Invalid, match="invalid state for a RepeatFilter"):
         RepeatFilter(state)
+
+
+@dataclass
+class Frame:
+    """A batch frame, as far as it can be known before Spark runs."""
+
+    schema: StructType
+
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names
+
+
+def frame_of(value: DataType, without: str = "") -> Any:
+    """A frame of Spark's Kafka source whose headers have values of a type, without one of its columns."""
+    header = StructType().add("key", StringType()).add("value", value)
+    columns = {
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "headers": ArrayType(header),
+    }
+    return Frame(StructType([StructField(*column) for column in columns.items() if column[0] != without]))
+
+
+@pytest.mark.parametrize(
+    ("missing", "found", "hint"),
+    [
+        (
+            "headers",
+            "topic, partition, offset",
+            'read the topic with .option("includeHeaders", "true"), and drop columns afterwards',
+        ),
+        ("offset", "topic, partition, headers", "drop offset only after without_repeats"),
+    ],
+    ids=["headers", "offset"],
+)
+def test_a_frame_without_a_column_that_identifies_records_is_refused(
+    missing: str, found: str, hint: str
+) -> None:
+    with pytest.raises(Invalid, match="the frame lacks columns that identify repeated records") as refused:
+        without_repeats(frame_of(BinaryType(), missing))
+    assert (refused.value.found, refused.value.hint) == (found, hint)
+
+
+def test_a_frame_whose_headers_were_converted_is_refused() -> None:
+    with pytest.raises(Invalid, match="`headers` does not have the type of Spark's Kafka source") as refused:
+        without_repeats(frame_of(StringType()))
+    assert refused.value.found == "array<struct<key:string,value:string>>"
+    assert refused.value.expected == "array<struct<key:string,value:binary>>"
