@@ -39,21 +39,23 @@ def task(
     *,
     timers: bool = False,
     moment: Moment = MOMENT,
+    groups: int = 1,
 ) -> Partition:
-    """A task over one group, opened."""
+    """A task over all groups, opened."""
     form = form_of(states, KEYS, timers=timers)
     made = Partition(
-        Layout("op", 1, tuple(states), form, ("who",)),
+        Layout("op", groups, tuple(states), form, ("who",)),
         store,
         token=lambda: next(TOKENS).to_bytes(8, "big"),
         copies=None if folder is None else Copies(folder, form.fingerprint, str(next(TOKENS))),
     )
-    made.open([0], moment)
+    made.open(range(groups), moment)
     return made
 
 
 def keys_of(made: Partition, names: Sequence[str] = NAMES) -> Keys:
-    h = np.array([ord(name) for name in names], np.uint64)
+    # An ASCII character fills the highest bits of the hash, which give the group.
+    h = np.array([ord(name) << 57 for name in names], np.uint64)
     rows = made.rows().batch.schema
     return made.touch([(h, pa.table({"who": list(names)}))], empty_run(rows))
 
@@ -82,6 +84,25 @@ def test_a_group_that_was_only_read_keeps_its_former_form_when_it_is_written(tmp
     put(task(store, NEW, tmp_path), ["a"], s_total=pa.array([10], pa.int64()))
     # Whoever has no copy finds blobs of both forms.
     assert totals(task(store, NEW)) == [10, 2]
+
+
+def test_a_group_that_is_folded_after_others_keeps_its_former_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of two batches folds one of three groups, and the third one gets a change in today's form."""
+    monkeypatch.setattr(folding, "FOLD_BUDGET", 1)
+    store, names = MemoryStore(), ["0", "A", "a"]  # of the groups 1, 2 and 3
+    put(task(store, OLD, groups=4), names, s_total=pa.array([1, 2, 3], pa.int32()))
+    task(store, OLD, groups=4).fold([1, 2, 3], MOMENT)
+    reading = task(store, NEW, tmp_path, groups=4)
+    reading.write(MOMENT)
+    reading.close()
+    put(task(store, NEW, tmp_path, groups=4), names[:1], s_name=pa.array(["x"]))
+    assert [len(store.load(group).log) for group in (1, 2, 3)] == [1, 0, 0]
+    # A task without a working copy reads the base of the former version and the change.
+    cold = keys_of(task(store, NEW, groups=4), names)
+    assert cold.stored("s:total").to_pylist() == [1, 2, 3]
+    assert cold.stored("s:name").to_pylist() == ["x", None, None]
 
 
 def test_forms_of_three_versions_are_read_in_one_group(tmp_path: Path) -> None:
