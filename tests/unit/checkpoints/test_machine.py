@@ -62,10 +62,17 @@ def test_nothing_is_known_of_a_process_elsewhere(process: subprocess.Popen[bytes
 def test_an_identity_comes_back_from_a_file() -> None:
     own = ProcessIdentity.own()
     assert ProcessIdentity.parse(asdict(own)) == own
-    for pid in ("1", 0, 1 << 40):
+    for pid in ("1", 0, 1 << 31, 1 << 40):
         assert ProcessIdentity.parse({**asdict(own), "pid": pid}) is None
     for value in (None, "x", [1], {"pid": 1}, {**asdict(own), "started": "x"}):
         assert ProcessIdentity.parse(value) is None
+
+
+def test_the_largest_process_id_is_one_that_the_kernel_takes() -> None:
+    """A larger one does not fit into the argument of `kill`, which would raise an error of its own."""
+    largest = ProcessIdentity.parse({**asdict(ProcessIdentity.own()), "pid": 2_147_483_647})
+    assert largest is not None
+    assert largest.has_died()
 
 
 def test_a_machine_is_shown_by_its_name() -> None:

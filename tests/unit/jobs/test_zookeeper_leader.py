@@ -1,0 +1,67 @@
+"""A leader's view of who leads, by what ZooKeeper has at the leader's node."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NoNodeError
+
+from holdfast.ownership import zookeeper_election
+from holdfast.ownership.election import LeadershipLost, Term
+from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
+
+SESSION, OTHER = 71, 72
+
+
+@dataclass
+class Answer:
+    """An answer that has arrived."""
+
+    value: Any
+
+    def get(self, timeout: float) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+@dataclass
+class Client:
+    """The client of a session with ZooKeeper, which has these nodes, each with the session that owns it."""
+
+    nodes: dict[str, tuple[bytes, int]]
+    client_id: tuple[int, bytes] = (SESSION, b"")
+    connected: bool = True
+
+    def start(self, timeout: float) -> None:
+        """Connect."""
+
+    def get_async(self, path: str) -> Answer:
+        if path not in self.nodes:
+            return Answer(NoNodeError())
+        data, owner = self.nodes[path]
+        return Answer((data, SimpleNamespace(ephemeralOwner=owner)))
+
+
+def leader_node(token: int, owner: int) -> dict[str, tuple[bytes, int]]:
+    return {"/holdfast/job/leader": (json.dumps({"token": token}).encode(), owner)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [({}, "no leader"), (leader_node(8, OTHER), "term 8"), (leader_node(9, SESSION), "term 9")],
+    ids=["no leader", "a different session", "this session"],
+)
+def test_a_leader_that_has_lost_its_term_is_shown_what_follows_it(
+    nodes: dict[str, tuple[bytes, int]], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_election, "_client", lambda _hosts, _lease_s: Client(nodes))
+    election = ZooKeeperElection(Ensemble("host:2181", "/holdfast"), "job", 10, lambda: 0.0, lambda: 0.0)
+    with pytest.raises(LeadershipLost, match="has lost the leadership of job 'job'") as lost:
+        election.renew(Term(7, 10.0))
+    assert (lost.value.found, lost.value.expected) == (found, "term 7")
+    assert lost.value.where == "zookeeper://host:2181/holdfast/job"
