@@ -119,6 +119,38 @@ def test_verify_finds_the_damage_and_names_the_defect(issue: str) -> None:
     assert "restore" in problem.hint
 
 
+def test_the_defect_follows_the_damage_after_a_semicolon() -> None:
+    files, newest = damaged_by("SPARK-55892")
+    (problem,) = found(files).problems
+    assert problem.what == (
+        f"the file is missing, but {newest} needs it; a defect of Spark may have left this:"
+        " SPARK-55892, fixed in Spark 4.2.0"
+    )
+
+
+def test_a_file_that_is_missing_without_changelogs_is_not_put_down_to_the_defect() -> None:
+    files = dict(golden_files("4.1/aggregate-rocksdb"))
+    newest = snapshots(files)[0]
+    del files[next(iter(data_files(files, newest)))]
+    (problem,) = found(files).problems
+    assert problem.what == f"the file is missing, but {newest} needs it"
+
+
+def test_a_file_of_the_wrong_size_is_not_put_down_to_the_defect() -> None:
+    """The defect deletes files, and never leaves part of one."""
+    files = dict(golden_files("4.1/aggregate-changelog"))
+    newest = snapshots(files)[0]
+    place, file = next(iter(data_files(files, newest).items()))
+    files[place] = files[place][:-1]
+    without_checksum(files, place)
+    (problem,) = found(files).problems
+    assert problem.file == place
+    assert problem.what == (
+        f"the file has {file.size_bytes - 1} bytes instead of the {file.size_bytes} in the snapshot"
+        f" that needs it, but {newest} needs it"
+    )
+
+
 @pytest.mark.parametrize("name", sorted({name for name, _ in CASES.values()}))
 def test_the_same_checkpoint_without_it_is_whole(name: str) -> None:
     assert verify(golden(name)).ok
