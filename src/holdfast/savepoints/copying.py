@@ -54,7 +54,7 @@ def each(
                 if tell is not None:
                     tell(len(given) - len(waiting), len(given), note)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
         return [future.result() for future in futures]
 

@@ -1,13 +1,14 @@
-"""Work beside a query keeps to its share; a machine of the test's own, whose seconds are counted by hand."""
+"""Work on many files: its share of a machine whose seconds are counted by hand, and its end at a failure."""
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from holdfast.savepoints.copying import Pace, seems_to_run
+from holdfast.savepoints.copying import Pace, each, seems_to_run
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -93,3 +94,25 @@ def test_a_query_seems_to_run_while_its_batches_are_young(tmp_path: Path) -> Non
     elsewhere = MemoryStorage()
     elsewhere.write("offsets/0", b"v1")
     assert not seems_to_run(elsewhere, 0)
+
+
+def test_the_first_failure_skips_the_items_that_have_not_begun_and_awaits_the_others() -> None:
+    """Of two workers, the one whose item failed may begin a third item before the rest is skipped."""
+    begun, finished = [], []
+    second, released = threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 0:
+            second.wait()
+            # The rest is skipped within microseconds of the failure.
+            threading.Timer(0.2, released.set).start()
+            raise OSError("no space left")
+        second.set()
+        released.wait()
+        finished.append(item)
+
+    with pytest.raises(OSError, match="no space left"):
+        each(work, range(9), workers=2)
+    assert {0, 1} <= set(begun) <= {0, 1, 2}
+    assert set(finished) == set(begun) - {0}

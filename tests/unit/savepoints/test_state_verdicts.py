@@ -182,9 +182,11 @@ def test_what_spark_refuses_is_refused_with_its_error() -> None:
     assert changes == ()
     unforeseen, changes = with_trial(foreseen[:1], accepted=False, error="NEW_IN_SPARK", message="no")
     assert list(unforeseen) == foreseen[:1]
-    assert [(each.what, each.after, each.effect) for each in changes] == [
-        ("start", "NEW_IN_SPARK", Effect.FAILS)
+    assert [(each.what, each.after, each.effect, each.why) for each in changes] == [
+        ("start", "NEW_IN_SPARK", Effect.FAILS, "no")
     ]
+    _, changes = with_trial(foreseen[:1], accepted=False, error="NEW_IN_SPARK", message=None)
+    assert [each.why for each in changes] == [""]
 
 
 def numbered(number: int, found: Verdict, error: str | None = None) -> StateVerdict:
