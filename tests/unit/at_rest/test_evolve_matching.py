@@ -328,6 +328,26 @@ def test_a_sum_is_not_taken_for_one_with_a_point() -> None:
         steps([old], [new], plans)
 
 
+@pytest.mark.parametrize(("initial", "empty"), [({}, "True"), ({"spent": "4.50"}, "False")])
+def test_a_new_sum_of_decimals_is_empty_unless_it_has_an_initial_value(
+    initial: dict[str, str], empty: str
+) -> None:
+    """Spark returns null for a sum that it has marked as empty, whatever number is next to the mark."""
+    old = operator(0, AGGREGATE, "k string", "count long!")
+    new = operator(0, AGGREGATE, "k string", "count long!, sum decimal(22;2), isEmpty boolean!")
+    family = new.stores[0].families[0]
+    family = ColumnFamily("default", family.key_schema, family.value_schema.replace("(22;2)", "(22,2)"))
+    new = OperatorShape(0, AGGREGATE, (StoreShape("default", (family,)),), {}, {})
+    plans = (plan("[k], [k, count(1) AS n]"), plan("[k], [k, count(1) AS n, sum(d) AS spent]"))
+    [made] = steps([old], [new], plans, initial=initial)
+    assert columns(made) == {
+        "k": ("kept", None),
+        "n": ("kept", None),
+        "spent.sum": ("new", initial.get("spent", "0")),
+        "spent.isEmpty": ("new", empty),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "type_", "value"),
     [
