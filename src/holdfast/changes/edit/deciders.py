@@ -77,7 +77,7 @@ class Selection:
     Raises:
         Invalid: A column does not exist or may not be set, or an expression cannot be parsed or has a
             different type than its column.
-        Unsupported: A column has a type that cannot be read.
+        Unsupported: A column has a type that cannot be read, and the rows are not deleted by their key.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class Selection:
         self._key = dict(key or {})
         self._connection = duckdb.connect(config={"threads": 2})
         lock_down(self._connection)
-        self._types = {column.name: arrow_type(column.type, state.label) for column in state.columns}
+        # A deletion by key reads only key columns, so that other columns may have any type and value.
+        read = state.columns if where or parsed else [state.column(name) for name in self._key]
+        self._types = {column.name: arrow_type(column.type, state.label) for column in read}
         self.columns = [self._settable(assignment.column) for assignment in parsed]
         for text in (*(assignment.expression for assignment in parsed), *((where,) if where else ())):
             self._check(text)
@@ -216,17 +218,22 @@ class Selection:
 def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Return rows as an Arrow table, numbered in its first column.
 
+    Args:
+        state: The state.
+        rows: The rows.
+        types: The Arrow types of the columns to return, by name.
+
     Raises:
         Unsupported: Arrow cannot represent a value.
     """
     import pyarrow as pa
 
-    names = [ROW, *(known.name for known in state.columns)]
+    names = [ROW, *types]
     arrays = [pa.array(range(len(rows)), pa.int64())]
     packed = rows.arrays(types) if isinstance(rows, StoredRows) else None
     if packed is not None:
         return pa.Table.from_arrays([*arrays, *packed], names=names)
-    for column in state.columns:
+    for column in map(state.column, types):
         values = [row[column.name] for row in rows]
         try:
             arrays.append(pa.array(values, types[column.name]))

@@ -448,19 +448,19 @@ class StoredRows:
         return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
 
     def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
-        """Return the columns in order; None if they must be built row by row.
+        """Return the columns that have a type, in order of the types; None if they must be built row by row.
 
         Raises:
             Corrupt: A row is damaged.
         """
-        if not all(_plain(part) for part in self.columns):
+        by_name = {column.name: column for column in self.columns}
+        columns = [by_name[name] for name in types]
+        if not all(_plain(column) for column in columns):
             return None
-        sides = {
-            KEY: _by_name(self.key.type, self.keys, self.where),
-            VALUE: _by_name(self.value.type, self.values, self.where),
-        }
+        stored = {KEY: (self.key.type, self.keys), VALUE: (self.value.type, self.values)}
+        sides = {side: _by_name(*stored[side], self.where) for side in {column.side for column in columns}}
         arrays = []
-        for column in self.columns:
+        for column in columns:
             first, *rest = column.path
             array = sides[column.side][first]
             for name in rest:
