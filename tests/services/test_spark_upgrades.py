@@ -65,7 +65,11 @@ def test_a_newer_spark_goes_on_as_the_older_one_would_have(
             taken = savepoints.take(tmp_path / "migrated" / query, tmp_path / "sp", home=tmp_path / "home")
             report = check_spark(taken.uri, after)
             conf = {f"{STORE}.checkpointFormatVersion": "1"}
-        assert report.verdict == "goes on", report.findings
+        if after == "4.1" and report.state_format == 1:
+            assert {finding.reference for finding in of_meaning(report)} == {"SPARK-56461"}
+            conf[CHECKSUMS] = "false"  # as the finding advises
+        else:
+            assert report.verdict == "goes on", report.findings
         assert before in report.written_by
         assert report.tested >= ((before, after) in TESTED)
         filled[query] = {setting.name: setting.value for setting in report.filled}
