@@ -72,7 +72,7 @@ def test_a_newer_spark_goes_on_as_the_older_one_would_have(
             assert report.verdict == "goes on", report.findings
         assert before in report.written_by
         assert report.tested >= ((before, after) in TESTED)
-        filled[query] = {setting.name: setting.value for setting in report.filled}
+        filled[query] = {setting.name: setting.value or OF_SESSION[setting.name] for setting in report.filled}
         savepoints.restore(taken.uri, tmp_path / "restored" / query)
         outputs[query] = (
             older.add(query, tmp_path / "ck" / query, "uninterrupted"),

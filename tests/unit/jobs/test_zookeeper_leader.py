@@ -65,3 +65,8 @@ def test_a_leader_that_has_lost_its_term_is_shown_what_follows_it(
         election.renew(Term(7, 10.0))
     assert (lost.value.found, lost.value.expected) == (found, "term 7")
     assert lost.value.where == "zookeeper://host:2181/holdfast/job"
+
+
+def test_the_lease_is_the_wanted_one_until_there_is_a_session() -> None:
+    election = ZooKeeperElection(Ensemble("host:2181", "/holdfast"), "job", 10, lambda: 0.0, lambda: 0.0)
+    assert election.lease_s == 10

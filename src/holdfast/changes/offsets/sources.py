@@ -342,7 +342,7 @@ class SetSources:
                 code="HF-E9040",
                 where=self.plan.source,
                 found=f"sources {', '.join(offsets)}",
-                expected=f"the offsets and logs of {', '.join(name for name in kept if name)}",
+                expected=f"the offsets and logs of {', '.join(kept)}",
                 hint="please report this with the query's sources; the source checkpoint is unchanged",
             )
 
