@@ -14,7 +14,7 @@ import pytest
 from ledger_processes import LEDGERS, database_open, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.stream.sinks.database import translated
+from holdfast.stream.sinks.database import Change, translated
 from holdfast.stream.sinks.ledger import BatchRecord, Ledger, SinkOwner, Transaction, ledger
 from holdfast.stream.sinks.postgresql import PostgreSQL
 from holdfast.stream.sinks.sqlite import SQLite
@@ -538,6 +538,28 @@ def test_a_claim_waits_once_for_a_file_that_another_process_has_locked(tmp_path:
         with pytest.raises(Unavailable, match="locked by a different process"):
             Ledger(database).claim("shop", "me")
     assert connections == ["shop"]
+
+
+@pytest.mark.parametrize(("between", "evicted"), [(True, False), (False, True)])
+def test_a_claim_is_tried_again_after_a_conflict_or_the_end_of_an_owner(
+    tmp_path: Path, between: bool, evicted: bool
+) -> None:
+    refusals = ["first", "second"]
+
+    class Contended(SQLite):
+        def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:
+            if refusals:
+                raise Unavailable(refusals.pop(), code="HF-E5055", hint="again")
+            return super().connect(sink, token)
+
+        def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:
+            return between
+
+        def evict(self, sink: str) -> bool:
+            return evicted
+
+    assert Ledger(Contended(tmp_path / "ledger.db", 0.05)).claim("shop", "me") == 1
+    assert refusals == []
 
 
 def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:

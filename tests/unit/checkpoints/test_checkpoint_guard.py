@@ -120,6 +120,26 @@ def test_how_long_it_is_watched(interval_ms: int | None, silent_ms: int | None, 
     assert watch_ms(usage) == wanted_ms
 
 
+def test_a_checkpoint_is_watched_for_two_minutes_at_most_and_the_progress_says_so(
+    checkpoint: Path, time: Time
+) -> None:
+    notes: list[str] = []
+    logs = sorted(checkpoint.glob("offsets/[0-9]*"), key=lambda file: int(file.name))
+    for before, file in enumerate(reversed(logs)):
+        version, planned, *offsets = file.read_text().splitlines()
+        moved = {**json.loads(planned), "batchTimestampMs": int(time.now_s - 600 * before) * 1000}
+        file.write_text("\n".join((version, json.dumps(moved), *offsets)))
+    with guarded(
+        LocalStorage(checkpoint),
+        "state erase",
+        stopped=True,
+        hint="stop it",
+        timing=time.timing,
+        tell=lambda _done, _total, note: notes.append(note),
+    ):
+        assert "for 120 s, the maximum, though its batches are usually 600 s apart" in notes[0]
+
+
 def test_without_a_persons_word_it_is_refused_with_the_evidence(checkpoint: Path, time: Time) -> None:
     before = files(checkpoint.parent)
     with (

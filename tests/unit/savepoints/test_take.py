@@ -504,3 +504,7 @@ def test_a_single_operator_of_ours_is_named() -> None:
     fields = Hands().take(two, catalog()).manifest.fields
     assert [each["name"] for each in fields["keyed"]] == ["orders", "visits"]
     assert [each["holdfast_name"] for each in fields["operators"]] == [None]
+    # A note that cannot be read is not repeated, nor is another one in its place.
+    damaged = MemoryStorage({**checkpoint.files, "_holdfast/operator-waits.json": b'{"key_groups":"many"}'})
+    fields = Hands().take(damaged, catalog()).manifest.fields
+    assert [each["name"] for each in fields["keyed"]] == ["visits"]
