@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.packets import HASH, WAKE, Combiner, InputStream, Packer, Waker
+from holdfast.worker.packets import HASH, WAKE, Combiner, InputStream, Packer, Unpacker, Waker
 from holdfast.worker.passes import Packet, packets_in
 from holdfast.worker.state.group_numbers import EVEN
 from holdfast.worker.state.layout import Layout, form_of, group_of
@@ -131,3 +131,11 @@ def test_what_combine_gives_has_the_declared_columns() -> None:
     for wrong in (Combiner(Broken(), declared), Combiner(Doubled(), SCHEMA)):
         with pytest.raises(Invalid, match="returned the wrong columns"):
             list(wrong(batches))
+
+
+def test_packed_results_are_rows_again() -> None:
+    schema = pa.schema([("who", pa.string()), ("n", pa.int64())])
+    rows = pa.RecordBatch.from_pydict({"who": ["ann", None], "n": [1, 2]}, schema)
+    packed = pa.array([rows.serialize().to_pybytes(), b"", None], pa.binary())
+    answers = [pa.RecordBatch.from_arrays([packed], ["payload"])]
+    assert list(Unpacker(schema)(answers)) == [rows]

@@ -202,6 +202,7 @@ def test_a_group_that_wakes_in_vain_is_no_other_version_of_itself(tmp_path: Path
         loaded = made.tally.loaded_groups
         made.close()
         assert loaded == (1 if turn == 0 else 0)
+        assert made.tally.base_bytes == 0  # nothing is folded
 
 
 def test_a_copy_of_a_task_that_was_not_committed_is_not_believed(tmp_path: Path) -> None:
