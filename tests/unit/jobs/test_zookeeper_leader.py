@@ -8,8 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 
+from holdfast.errors import Unavailable
 from holdfast.ownership import zookeeper_election
 from holdfast.ownership.election import LeadershipLost, Term
 from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
@@ -37,14 +45,27 @@ class Client:
     client_id: tuple[int, bytes] = (SESSION, b"")
     connected: bool = True
 
+    # What a transaction is answered.
+    answers: tuple[Any, ...] = ()
+
     def start(self, timeout: float) -> None:
         """Connect."""
+
+    def ensure_path_async(self, path: str) -> Answer:
+        self.nodes.setdefault(path, (b"", 0))
+        return Answer(path)
+
+    def transaction(self) -> SimpleNamespace:
+        def add(*words: Any, **more: Any) -> None:
+            """Add an operation."""
+
+        return SimpleNamespace(create=add, set_data=add, commit_async=lambda: Answer(list(self.answers)))
 
     def get_async(self, path: str) -> Answer:
         if path not in self.nodes:
             return Answer(NoNodeError())
         data, owner = self.nodes[path]
-        return Answer((data, SimpleNamespace(ephemeralOwner=owner)))
+        return Answer((data, SimpleNamespace(ephemeralOwner=owner, version=0)))
 
 
 def leader_node(token: int, owner: int) -> dict[str, tuple[bytes, int]]:
@@ -70,3 +91,15 @@ def test_a_leader_that_has_lost_its_term_is_shown_what_follows_it(
 def test_the_lease_is_the_wanted_one_until_there_is_a_session() -> None:
     election = ZooKeeperElection(Ensemble("host:2181", "/holdfast"), "job", 10, lambda: 0.0, lambda: 0.0)
     assert election.lease_s == 10
+
+
+@pytest.mark.parametrize("conflict", [NodeExistsError(), BadVersionError()])
+def test_a_candidate_that_comes_second_waits(conflict: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper answers the other operation of a failed transaction with an error as well."""
+    client = Client({}, answers=(conflict, RuntimeInconsistency()))
+    monkeypatch.setattr(zookeeper_election, "_client", lambda _hosts, _lease_s: client)
+    election = ZooKeeperElection(Ensemble("host:2181", "/holdfast"), "job", 10, lambda: 0.0, lambda: 0.0)
+    assert election.campaign() is None
+    client.answers = (RolledBackError(), NoAuthError())
+    with pytest.raises(Unavailable):
+        election.campaign()
