@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from other_sparks import Runs, read_output
 from holdfast import savepoints
 from holdfast.changes.reshaping import migrate
 from holdfast.checkpoints import read
-from holdfast.checkpoints.naming import PINNED, RELEASES
+from holdfast.checkpoints.naming import PINNED
 from holdfast.model import Effect
 from holdfast.savepoints.spark_upgrade import TESTED, SparkFinding, SparkReport, check_spark
 
@@ -30,8 +29,8 @@ STORE = "spark.sql.streaming.stateStore"
 # What `Runs` sets in every session.
 OF_SESSION = {"spark.sql.shuffle.partitions": "2"}
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
-# All neighbours, and two longer steps; a pair whose tests have passed becomes one of `TESTED`.
-UPGRADES = tuple(sorted({*pairwise(RELEASES), *TESTED}))
+# All neighbours, and two longer steps.
+UPGRADES = tuple(sorted(TESTED))
 BEFORE, AFTER = range(6), range(6, 10)
 
 
@@ -71,7 +70,7 @@ def test_a_newer_spark_goes_on_as_the_older_one_would_have(
         else:
             assert report.verdict == "goes on", report.findings
         assert before in report.written_by
-        assert report.tested >= ((before, after) in TESTED)
+        assert report.tested
         filled[query] = {setting.name: setting.value or OF_SESSION[setting.name] for setting in report.filled}
         savepoints.restore(taken.uri, tmp_path / "restored" / query)
         outputs[query] = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -117,7 +118,7 @@ _CHECKSUMS: Final = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 # The worst first.
 _ORDER: Final = (Effect.FAILS, Effect.MEANING, Effect.NONE)
 # Pairs of releases that tests have started one after the other.
-TESTED: Final = frozenset({("3.4", "3.5"), ("3.5", "4.2"), ("4.0", "4.3")})
+TESTED: Final = frozenset({*pairwise(RELEASES), ("3.5", "4.2"), ("4.0", "4.3")})
 
 
 @dataclass(frozen=True, slots=True)
