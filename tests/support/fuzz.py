@@ -192,7 +192,15 @@ def _guided(format_: Any, seconds: float, seed: int) -> int:
         "-print_final_stats=1",
         f"-artifact_prefix={failed}/{_file_name(format_.name)}-",
     ]
-    atheris.Setup([sys.argv[0], *options, str(corpus)], lambda data: _answered(format_, data))
+
+    def answered(data: bytes) -> None:
+        try:
+            _answered(format_, data)
+        except BaseException:
+            _say(f"failing input: {_kept(format_.name, data)}")
+            raise
+
+    atheris.Setup([sys.argv[0], *options, str(corpus)], answered)
     atheris.Fuzz()  # it ends the process
     return 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
-from holdfast.formats.rows.spark_types import Struct, parse_struct
+from holdfast.formats.rows.spark_types import Atom, Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
 LONG = b"\0" * 8 + b"\x07" + b"\0" * 7
@@ -161,3 +161,27 @@ def test_types_that_are_not_known() -> None:
         typed(v="variant")
     with pytest.raises(Corrupt):
         parse_struct('"long"', "")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KeyForm(KeyKind.RANGE, (2,)),
+        KeyForm(KeyKind.RANGE, (0, -1)),
+        KeyForm(KeyKind.PREFIX, (0, 1, 2)),
+    ],
+)
+def test_a_layout_of_fields_that_a_key_does_not_have_is_damaged(form: KeyForm) -> None:
+    two = Struct(("who", "at"), (Atom("string"), Atom("long")))
+    with pytest.raises(Corrupt, match="an encoder of keys") as caught:
+        KeyCodec(form, two, "state/0")
+    assert "2 fields" in (caught.value.expected or "")
+    with pytest.raises(Corrupt):
+        KeyCodec(KeyForm(KeyKind.TIME_LAST), Struct((), ()), "state/0")
+
+
+def test_a_prefix_of_more_fields_than_a_key_can_have_is_damaged() -> None:
+    text = '{"keyStateEncoderType":"PrefixKeyScanStateEncoderSpec","numColsPrefixKey":%d}'
+    assert parse_encoder(text % 2, "").first == (0, 1)
+    with pytest.raises(Corrupt, match="an encoder of keys"):
+        parse_encoder(text % 10**12, "")

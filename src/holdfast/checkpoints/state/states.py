@@ -20,9 +20,18 @@ from holdfast.formats.logs.batch_logs import ENCODING, MERGE_OPERATOR, ROW_CHECK
 from holdfast.formats.logs.operator_metadata import ColumnFamily, parse_schema, schema_place
 from holdfast.formats.operators import OperatorName, is_internal, session_columns, state_name
 from holdfast.formats.providers import known_provider
-from holdfast.formats.rows.row_forms import KeyCodec, KeyForm, KeyKind, ValueForm, parse_encoder
+from holdfast.formats.rows.row_forms import (
+    PREFIX_COLUMNS,
+    KeyCodec,
+    KeyForm,
+    KeyKind,
+    ValueForm,
+    parse_encoder,
+    prefix_form,
+)
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
+from holdfast.formats.text import whole_number
 from holdfast.json_shapes import in_json, in_json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, FileKind, SchemaFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
@@ -102,7 +111,6 @@ def _store(storage: Storage, operator_id: int, name: str, schema_paths: Sequence
 
 
 _AVRO: Final = "avro"
-_PREFIX_COLUMNS: Final = "numColsPrefixKey"
 # Merge operators: the first puts a comma between values, the second puts nothing.
 _DELIMITERS: Final = {"1": b",", "2": b""}
 # The version of RocksDB's snapshots that only Spark 4.0 writes, under state format 2.
@@ -405,15 +413,19 @@ class OperatorStates:
     def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
         if schema is not None and schema.encoder.strip():
             return parse_encoder(schema.encoder, where)
-        columns = self._prefix_columns(store, schema, where)
-        return KeyForm(KeyKind.PREFIX, tuple(range(columns))) if columns else KeyForm()
+        return prefix_form(self._prefix_columns(store, schema, where), where)
 
     def _prefix_columns(self, store: str, schema: ColumnFamily | None, where: str) -> int:
         if self._metadata is None:
             return 0 if schema is None else session_columns(schema, where)
         infos = self._metadata.fields.get("stateStoreInfo", ())
         return next(
-            (int(info.get(_PREFIX_COLUMNS, 0)) for info in infos if info.get("storeName") == store), 0
+            (
+                whole_number(info, PREFIX_COLUMNS, "the metadata of an operator", where, 0)
+                for info in infos
+                if info.get("storeName") == store
+            ),
+            0,
         )
 
 

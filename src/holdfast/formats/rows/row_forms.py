@@ -30,7 +30,10 @@ CHECKSUM_BYTES: Final = 4
 _WHAT = "a row of state"
 _INT: Final = struct.Struct("<i")
 _UINT: Final = struct.Struct("<I")
+PREFIX_COLUMNS: Final = "numColsPrefixKey"
 _ENCODER = "an encoder of keys"
+# More fields than any key has; a damaged number must not take memory.
+_MOST_FIELDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +259,24 @@ def parse_encoder(text: str, where: str) -> KeyForm:
         )
     kind = KeyKind(name)
     if kind is KeyKind.PREFIX:
-        return KeyForm(kind, tuple(range(whole_number(fields, "numColsPrefixKey", _ENCODER, where))))
+        return prefix_form(whole_number(fields, PREFIX_COLUMNS, _ENCODER, where), where)
     if kind is KeyKind.RANGE:
         ordinals = fields.get("orderingOrdinals")
         if not isinstance(ordinals, list) or not all(isinstance(place, int) for place in ordinals):
             raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "field positions")
         return KeyForm(kind, tuple(ordinals))
     return KeyForm(kind)
+
+
+def prefix_form(count: int, where: str) -> KeyForm:
+    """Return the layout of keys with so many prefix columns; that of keys in one part for none.
+
+    Raises:
+        Corrupt: The number is higher than that of any key's fields.
+    """
+    if count > _MOST_FIELDS:
+        raise damaged(_ENCODER, where, f"`{PREFIX_COLUMNS}` is {count}", "the number of fields")
+    return KeyForm(KeyKind.PREFIX, tuple(range(count))) if count > 0 else KeyForm()
 
 
 class KeyCodec:
@@ -273,6 +287,9 @@ class KeyCodec:
         form: The byte layout of the keys.
         type_: The type of the keys.
         where: The family, for error messages.
+
+    Raises:
+        Corrupt: The layout names a field that the keys do not have.
     """
 
     def __init__(self, form: KeyForm, type_: Struct, where: str) -> None:
@@ -283,6 +300,13 @@ class KeyCodec:
         first = form.first
         if form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
             first = (len(type_.types) - 1,)
+        if not all(0 <= place < len(type_.types) for place in first):
+            raise damaged(
+                _ENCODER,
+                where,
+                f"field {min(first) if min(first) < 0 else max(first)} in the first part of the key",
+                f"one of the {len(type_.types)} fields of the key",
+            )
         self._first = _picked(type_, first)
         self._rest = _picked(type_, [place for place in range(len(type_.types)) if place not in first])
         self._first_codec = RowCodec(self._first)
