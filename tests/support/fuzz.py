@@ -21,8 +21,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -162,14 +162,11 @@ def _seeded(format_: Any, seconds: float, seed: int) -> int:
     while time.monotonic() < until:
         data = next(inputs)
         number += 1
-        try:
+        with _kept_if_failing(format_.name, data):
             with hostile._deadline():
                 _answered(format_, data)
             if hostile.peak() - before > MEMORY_MB << 20:
                 raise MemoryError(f"{hostile.peak() - before:,} bytes")
-        except BaseException:
-            _say(f"failing input: {_kept(format_.name, data)}")
-            raise
     _say(f"inputs {number}")
     return 0
 
@@ -194,11 +191,8 @@ def _guided(format_: Any, seconds: float, seed: int) -> int:
     ]
 
     def answered(data: bytes) -> None:
-        try:
+        with _kept_if_failing(format_.name, data):
             _answered(format_, data)
-        except BaseException:
-            _say(f"failing input: {_kept(format_.name, data)}")
-            raise
 
     atheris.Setup([sys.argv[0], *options, str(corpus)], answered)
     atheris.Fuzz()  # it ends the process
@@ -214,12 +208,17 @@ def _answered(format_: Any, data: bytes) -> None:
         str(error).encode()  # it can be shown
 
 
-def _kept(name: str, data: bytes) -> Path:
-    folder = KEPT / "failed"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_file_name(name)}-{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"
-    path.write_bytes(data)
-    return path
+@contextmanager
+def _kept_if_failing(name: str, data: bytes) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        folder = KEPT / "failed"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{_file_name(name)}-{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"
+        path.write_bytes(data)
+        _say(f"failing input: {path}")
+        raise
 
 
 def _file_name(name: str) -> str:

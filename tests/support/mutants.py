@@ -396,7 +396,7 @@ class Judge:
                 return ending
             # A file that fails on the unchanged code, too, would do so test by test.
             file = ending.test.partition("::")[0]
-            tests = [test for test in tests if test not in failing and test.partition("::")[0] != file]
+            tests = [test for test in tests if not test.startswith(file)]
         return None
 
     def _others(self, mutant: Mutant, executing: frozenset[str]) -> list[str]:

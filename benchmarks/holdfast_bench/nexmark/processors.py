@@ -195,20 +195,19 @@ class SlidingCounts(hf.KeyedTable):
 
     def on_batch(self, events: pa.Table, state: Any) -> None:
         """Add the bids of windows that are still open."""
-        closed = self._closed(state)
-        added = _structs(events, state.parts.get().type.value_type)
+        closed, held = self._closed(state), state.parts.get()
+        added = _structs(events, held.type.value_type)
         is_open = _numbers(added.field("part")) + PARTS > closed
-        kept = pc.list_flatten(state.parts.get())
-        parts = pa.concat_arrays([kept, added.filter(is_open)])
-        owner = np.concatenate([_owners(state.parts.get()), state.position[is_open]])
+        parts = pa.concat_arrays([pc.list_flatten(held), added.filter(is_open)])
+        owner = np.concatenate([_owners(held), state.position[is_open]])
         self._keep(parts, owner, state, closed)
 
     def on_timers(self, timers: pa.Table, state: Any) -> pa.Table:
         """Emit the windows that are over, and forget the parts that no open window has."""
-        closed = self._closed(state)
+        closed, held = self._closed(state), state.parts.get()
         since = np.zeros(state.size, np.int64)
         since[state.position] = _ms(timers["at"]) // SLIDE_MS
-        parts, owner = pc.list_flatten(state.parts.get()), _owners(state.parts.get())
+        parts, owner = pc.list_flatten(held), _owners(held)
         part = _numbers(parts.field("part"))
         # The windows of a part, by their ends.
         end = part + np.arange(1, PARTS + 1)[:, np.newaxis]
@@ -229,7 +228,7 @@ class SlidingCounts(hf.KeyedTable):
         return _most(counted)
 
     def _closed(self, state: Any) -> int:
-        """Return the end of the newest window that is over, in parts."""
+        """Return the end of the newest window that is over, in parts; before all without a watermark."""
         return _NEVER if state.watermark_ms is None else int(state.watermark_ms // SLIDE_MS)
 
     def _keep(self, parts: pa.Array, owner: Numbers, state: Any, closed: int) -> None:

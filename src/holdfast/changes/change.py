@@ -379,12 +379,8 @@ class StateChange:
     def _layout_step(self, source: ChangeSource, target: Storage) -> Prepared:
         if set(self._layout) == {"partitions"}:
             number = self._layout["partitions"]
-            return nullcontext(
-                (
-                    planned_rescale(source, target, number),
-                    _Partitions(number, self._masters.get(StepOrder.LAYOUT)),
-                )
-            )
+            step = _Partitions(number, self._masters.get(StepOrder.LAYOUT))
+            return nullcontext((planned_rescale(source, target, number), step))
         plan = planned_migration(source, target, **self._layout)
         return nullcontext((plan, _Layout(dict(self._layout))))
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.changes.column_changes import OperatorConversion, converted_fields
 from holdfast.changes.join_columns import JoinConversion
-from holdfast.changes.rewriting import opened_commit
+from holdfast.changes.rewriting import OPEN_STORES, opened_commit
 from holdfast.changes.working_copy import MaintenanceCommit
 from holdfast.checkpoints.state.contents import ContentSum
 from holdfast.checkpoints.state.key_partition import KeyPartitions, require_in_partition
@@ -31,7 +31,6 @@ from holdfast.savepoints.stores import StoreForm, StoreWriter
 from holdfast.savepoints.view import workplace
 from holdfast.storage.port import Storage, full
 
-_OPEN: Final = 32
 _BUFFER_BYTES: Final = 8 << 20
 
 _Values = dict[str, Any]
@@ -62,7 +61,7 @@ class Written:
         ids: The unique ids of the operator's files, by partition and store; of a part, one for each target.
         sums: The sums of the written rows, if the operator has one state.
         states: The sums of the written rows by the label of the state, if it has several.
-        merged: The number of rows whose key equals that of a different row.
+        merged: The number of rows with the key of a row that was converted before them.
         example: A key that several rows have, described.
     """
 
@@ -73,7 +72,7 @@ class Written:
     example: str = ""
 
 
-def together(parts: Sequence[tuple[ConvertedPart, Written]]) -> Written:
+def merge_parts(parts: Sequence[tuple[ConvertedPart, Written]]) -> Written:
     """Return the record of an operator from those of its parts, which come by store."""
     whole, ids = Written(), dict[int, list[str]]()
     for part, written in parts:
@@ -167,7 +166,7 @@ class StateConverter:
     ) -> Iterator[ConvertedPart]:
         """Yield the parts of an operator, which workers can write in any order."""
         states = self._states[operator_id]
-        at_once = min(_OPEN, math.ceil(states.partitions / workers))
+        at_once = min(OPEN_STORES, math.ceil(states.partitions / workers))
         for name in states.store_names:
             for start in range(0, states.partitions, at_once):
                 targets = range(start, min(start + at_once, states.partitions))

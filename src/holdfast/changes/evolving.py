@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.changes.column_changes import ColumnChange, OperatorConversion, refuse_merge, row_change
-from holdfast.changes.converting import SharedConversion, StateConverter, Written, convert_part, together
+from holdfast.changes.converting import SharedConversion, StateConverter, Written, convert_part, merge_parts
 from holdfast.changes.engine import ChangePlan, carry_out
 from holdfast.changes.join_columns import JOIN_FORMAT, JoinConversion, join_change
 from holdfast.changes.layouts import contents_of
@@ -315,8 +315,8 @@ def apply_evolution(
     next to the copy, read back, and checked with the new code. Only then is the target written, with its
     `metadata` last.
 
-    Cost: reads all state twice and writes it once. If grouping columns are dropped, the rows of 32 partitions
-    at a time are held in memory to find equal keys.
+    Cost: reads all state three times and writes it once. If grouping columns are dropped, the rows of 32
+    partitions at a time are held in memory to find equal keys.
 
     Args:
         source: The checkpoint or savepoint.
@@ -539,7 +539,7 @@ class _Evolution:
         pairs = list(zip(parts, found, strict=True))
         written = {}
         for number, rows in conversions.items():
-            made = together([pair for pair in pairs if pair[0].operator_id == number])
+            made = merge_parts([pair for pair in pairs if pair[0].operator_id == number])
             if made.merged and isinstance(rows, OperatorConversion) and not rows.merges:
                 raise refuse_merge(rows, where, made.merged, made.example)
             written[number] = made

@@ -101,7 +101,7 @@ def move_by_name(
     working directory next to the checkpoint, which the next change deletes if this process is killed. Until
     the exchange, the checkpoint is unchanged.
 
-    Cost: reads all state twice and writes it once, and needs the disk space of a second checkpoint.
+    Cost: reads all state three times and writes it once, and needs the disk space of a second checkpoint.
 
     Args:
         place: The checkpoint.

@@ -37,7 +37,7 @@ from holdfast.storage.atomic_swap import passing
 from holdfast.storage.port import Storage, full
 
 # The number of stores that are written at once; each RocksDB store has about six open files.
-_OPEN: Final = 32
+OPEN_STORES: Final = 32
 # The maximum memory of all of them, and of each one.
 _BUFFERS: Final = 256 << 20
 _MOST: Final = 64 << 20
@@ -287,7 +287,7 @@ def sweeps(before: int, after: int, workers: int = 1) -> Iterator[tuple[range, r
     once, or there are fewer groups than workers, its old partitions are read several times.
     """
     step = math.gcd(before, after)
-    at_once = min(_OPEN, math.ceil(after / max(step, workers)))
+    at_once = min(OPEN_STORES, math.ceil(after / max(step, workers)))
     for first in range(step):
         targets = range(first, after, step)
         for start in range(0, len(targets), at_once):

@@ -19,7 +19,7 @@ from holdfast.checkpoints.stores import NotedOperator, StoreFolder, noted_operat
 from holdfast.config.checks import place_word
 from holdfast.errors import Corrupt, HoldfastError, Internal, NotFound
 from holdfast.formats.files.compression import codec_name
-from holdfast.formats.logs.batch_logs import CODEC, PROVIDER, SHUFFLE_PARTITIONS, OffsetLog, parse_query
+from holdfast.formats.logs.batch_logs import CODEC, PROVIDER, OffsetLog, fixes_partitions, parse_query
 from holdfast.formats.operators import KEYED_WORDS, FamilyUse, OperatorName, state_name, use_of
 from holdfast.formats.providers import ExternalState, external_state, provider_name
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
@@ -479,11 +479,9 @@ def read(storage: Storage) -> CheckpointReport:
 def unfixed_partitions(found: CheckpointReport) -> int | None:
     """Return the number of partitions of the state if the checkpoint does not fix it.
 
-    None if it does, if all state is in one task, or without state. Only the offset log of version 2 that
-    Spark 4.2 begins lacks the number.
+    None if it does, if all state is in one task, or without state.
     """
-    log = 1 if found.log_versions is None else found.log_versions[0]
-    if log == 1 or SHUFFLE_PARTITIONS in found.confs:
+    if found.log_versions is None or fixes_partitions(found.log_versions[0], found.confs):
         return None
     return max((operator.partitions for operator in found.operators if not operator.gathered), default=None)
 

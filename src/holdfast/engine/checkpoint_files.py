@@ -15,9 +15,9 @@ from holdfast.engine import connect
 from holdfast.engine.connect import is_connect
 from holdfast.engine.jvm_lock import java_message
 from holdfast.errors import Unavailable
-from holdfast.formats.logs.batch_logs import parse_offsets
+from holdfast.formats.logs.batch_logs import fixes_partitions, parse_offsets
 from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.layout import OPERATOR_METADATA, STATE, Log, LogFile, OperatorMetadataFile
+from holdfast.layout import OPERATOR_METADATA, STATE, Log, OperatorMetadataFile
 from holdfast.storage.remote import hadoop_address
 
 if TYPE_CHECKING:
@@ -122,12 +122,11 @@ def unfixed_partitions(spark: SparkSession, checkpoint: str) -> int | None:
     if is_connect(spark) or minor(spark.version) != UNFIXED_PARTITIONS:
         return None
     newest = newest_number(spark, checkpoint, Log.OFFSETS)
-    path = "" if newest is None else LogFile(Log.OFFSETS, newest).render()
-    text = path and read_text(spark, checkpoint, path, "")
-    if not text:
+    text = None if newest is None else read_text(spark, checkpoint, str(newest), Log.OFFSETS)
+    if text is None:
         return None
-    offsets = parse_offsets(text.encode(), path)
-    if offsets.version == 1 or offsets.partitions is not None:
+    offsets = parse_offsets(text.encode(), _at(checkpoint, Log.OFFSETS, str(newest)))
+    if fixes_partitions(offsets.version, offsets.confs):
         return None
     numbers = [int(name) for name in names_in(spark, checkpoint, STATE) if name.isdecimal()]
     found = [_noted_partitions(spark, checkpoint, number) for number in numbers]
@@ -138,14 +137,15 @@ def _noted_partitions(spark: SparkSession, checkpoint: str, operator_id: int) ->
     """Return the number of partitions in an operator's metadata; 0 without metadata."""
     newest = newest_number(spark, checkpoint, f"{STATE}/{operator_id}/{OPERATOR_METADATA}/v2")
     path = OperatorMetadataFile(operator_id, newest).render()
-    text = read_text(spark, checkpoint, path, "")
+    folder, _, name = path.rpartition("/")
+    text = read_text(spark, checkpoint, name, folder)
     if text is None:
         return 0
     return max(store.partitions for store in parse_operator(text.encode(), path).stores)
 
 
 def _at(place: str, *names: str) -> str:
-    return "/".join((hadoop_address(place), *filter(None, names)))
+    return "/".join((hadoop_address(place), *names))
 
 
 @contextmanager

@@ -413,7 +413,8 @@ class OperatorStates:
     def _key_form(self, store: str, schema: ColumnFamily | None, where: str) -> KeyForm:
         if schema is not None and schema.encoder.strip():
             return parse_encoder(schema.encoder, where)
-        return prefix_form(self._prefix_columns(store, schema, where), where)
+        columns = self._prefix_columns(store, schema, where)
+        return prefix_form(columns, where) if columns else KeyForm()
 
     def _prefix_columns(self, store: str, schema: ColumnFamily | None, where: str) -> int:
         if self._metadata is None:

@@ -180,6 +180,14 @@ def of_spark_4(confs: Mapping[str, str]) -> bool:
     return ENCODING in confs
 
 
+def fixes_partitions(version: int, confs: Mapping[str, str]) -> bool:
+    """Return whether a log of this version with these fixed settings fixes the number of state partitions.
+
+    Only the offset log of version 2 that Spark 4.2 begins does not.
+    """
+    return version == 1 or SHUFFLE_PARTITIONS in confs
+
+
 def parse_offsets(data: bytes, where: str) -> OffsetLog:
     """Parse a file of the offset log.
 

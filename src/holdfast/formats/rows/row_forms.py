@@ -269,14 +269,14 @@ def parse_encoder(text: str, where: str) -> KeyForm:
 
 
 def prefix_form(count: int, where: str) -> KeyForm:
-    """Return the layout of keys with so many prefix columns; that of keys in one part for none.
+    """Return the layout of keys whose first columns, given by their number, are a prefix.
 
     Raises:
-        Corrupt: The number is higher than that of any key's fields.
+        Corrupt: No key has this number of columns.
     """
-    if count > _MOST_FIELDS:
+    if not 0 <= count <= _MOST_FIELDS:
         raise damaged(_ENCODER, where, f"`{PREFIX_COLUMNS}` is {count}", "the number of fields")
-    return KeyForm(KeyKind.PREFIX, tuple(range(count))) if count > 0 else KeyForm()
+    return KeyForm(KeyKind.PREFIX, tuple(range(count)))
 
 
 class KeyCodec:
@@ -300,13 +300,11 @@ class KeyCodec:
         first = form.first
         if form.kind in (KeyKind.TIME_FIRST, KeyKind.TIME_LAST):
             first = (len(type_.types) - 1,)
-        if not all(0 <= place < len(type_.types) for place in first):
-            raise damaged(
-                _ENCODER,
-                where,
-                f"field {min(first) if min(first) < 0 else max(first)} in the first part of the key",
-                f"one of the {len(type_.types)} fields of the key",
-            )
+        count = len(type_.types)
+        missing = [place for place in first if not 0 <= place < count]
+        if missing:
+            found = f"field {missing[0]} in the first part of the key"
+            raise damaged(_ENCODER, where, found, f"one of the {count} fields of the key")
         self._first = _picked(type_, first)
         self._rest = _picked(type_, [place for place in range(len(type_.types)) if place not in first])
         self._first_codec = RowCodec(self._first)

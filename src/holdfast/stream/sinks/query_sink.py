@@ -351,12 +351,12 @@ def _settings_for(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
         yield
         return
     spark = frame.sparkSession
-    with choose_file_manager(spark, checkpoint) as ready:
+    partitions = unfixed_partitions(spark, checkpoint)
+    fixed = {} if partitions is None else {SHUFFLE_PARTITIONS_KEY: str(partitions)}
+    with choose_file_manager(spark, checkpoint) as ready, changed(spark, fixed):
         if not ready:
             warnings.warn(renames_caution(checkpoint), stacklevel=4)
-        partitions = unfixed_partitions(spark, checkpoint)
-        with changed(spark, {} if partitions is None else {SHUFFLE_PARTITIONS_KEY: str(partitions)}):
-            yield
+        yield
 
 
 @contextmanager
